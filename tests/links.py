@@ -35,7 +35,7 @@ from pilotage.pilot.table import Roster
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.settings import Match, Pilots
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Writer, connect
 
 Message = dict[str, Any]
@@ -169,7 +169,7 @@ class Backroom:
         place = config.place(config.Settings(), folder)
         staging = Staging(self.queue, place, self.db)
         counter = Counter(
-            self.queue, self.roster, Stencils(place, "none"), staging, settings, jobs, Listener()
+            self.queue, self.roster, Stencils(place, "none"), staging, settings, jobs, JobListener()
         )
         self.desk = Desk(
             self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),

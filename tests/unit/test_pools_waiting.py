@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.negotiate import Matcher
 from pilotage.match.order import Queued
@@ -31,7 +31,7 @@ def offered(rows: dict[str, Row], *jobs: dict[str, Any]) -> dict[str, float]:
         spec = JobSpec(Command(("x",)), "x", resources=Resources(**facts))
         cluster = matcher.clusters.of(spec, "ann")
         matcher.add(Queued(number, 0, "ann", cluster, ""), NOW)
-    sites = {"a": Site(batch="local")}
+    sites = {"a": SiteSettings(batch="local")}
     none: dict[str, list[Drone]] = {name: [] for name in POOLS}
     waiting = Waiting(matcher, POOLS, sites, none, rows, NOW, lambda _: True)
     return {

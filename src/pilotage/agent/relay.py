@@ -12,7 +12,7 @@ from pilotage.agent.live_settings import Followed
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
 from pilotage.base.supervise import Supervisor
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.tunnels import Tunnels
 from pilotage.link import connect
 from pilotage.link.relay import Relay
 
@@ -75,7 +75,7 @@ class Wayout:
             with anyio.CancelScope(shield=True):
                 await relay.end()
 
-    async def link(self, doors: Doors, settings: Settings, url: str) -> str:
+    async def link(self, doors: Tunnels, settings: Settings, url: str) -> str:
         """Return how pilots reach a hub; `settings` are those of what its orders come by."""
         if not through_login(settings) or all(one.url != url for one in ways(self._settings())):
             return pilots.link(settings, url)

@@ -22,9 +22,9 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
 from pilotage.agent.staging import Errand, Lanes
 from pilotage.base import errors
-from pilotage.batch.remote import Remote
+from pilotage.batch.remote import SiteConnection
 from pilotage.bus.model import Job, Left
-from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.kind.hub import HubAddress
 from pilotage.job import records as jobs
 from pilotage.job.model import State
 from pilotage.store import Db, Writer
@@ -37,9 +37,9 @@ class Resends:
     """Sends outputs of jobs that are done once more."""
 
     def __init__(
-        self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
-        settings: Callable[[], Settings], lanes: Lanes, now: Callable[[], float],
-        home: Callable[[str], Home | None] = lambda _: None,
+        self, remote: SiteConnection, writer: Writer, open_reader: Callable[[], Db],
+        registry: Registry, settings: Callable[[], Settings], lanes: Lanes,
+        now: Callable[[], float], home: Callable[[str], HubAddress | None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Share the lanes of all transfers; nothing happens before `run`."""
         self._remote = remote

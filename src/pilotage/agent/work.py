@@ -20,20 +20,20 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.resend import Resends
 from pilotage.agent.settings import Limits, Settings
 from pilotage.base import errors
-from pilotage.batch.connections import Ways
-from pilotage.batch.driver import Driver
-from pilotage.batch.place import Direct
+from pilotage.batch.connections import SiteConnections
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.place import BatchPlace
 from pilotage.batch.system.model import BatchError, BatchQueue
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.tunnels import Tunnels
 from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
-from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.kind.hub import HubAddress
 from pilotage.data.transfer.version import Version
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -53,20 +53,20 @@ class Work:
     def __init__(
         self, project: ProjectFolder, settings: Followed, writer: Writer, queue: Queue,
         registry: Registry, open_reader: Callable[[], Db],
-        link: Callable[[Doors, Settings, str], Awaitable[str]],
+        link: Callable[[Tunnels, Settings, str], Awaitable[str]],
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`. `link` returns how pilots reach a hub."""
         self._link = link
         self._project, self._settings, self._open_reader = project, settings, open_reader
         self._writer, self._queue, self._registry = writer, queue, registry
-        self._driver: Driver | None = None
+        self._driver: SubmissionDriver | None = None
         self._begun = project.clock.now()
         #: What the queues of the batch system had when it was looked at, and when that was.
         self._queues: tuple[Sequence[BatchQueue], float] = ((), 0.0)
         #: Whether the batch system was well when it was last asked for, and since when.
         self._seen: tuple[bool, float] = (False, self._begun)
         #: By carrier: the hub that the agent dials, and what it was found by.
-        self._dialled: dict[str, tuple[object, Home | None]] = {}
+        self._dialled: dict[str, tuple[object, HubAddress | None]] = {}
 
     @property
     def root(self) -> str | None:
@@ -96,7 +96,7 @@ class Work:
         program = await anyio.to_thread.run_sync(pack.archive)
         while True:
             settings = self._settings()
-            ways = Ways(self._project, self._writer, program)
+            ways = SiteConnections(self._project, self._writer, program)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ways.show)
                 tasks.start_soon(ways.keep, settings.site, settings.batch, self._serve)
@@ -104,7 +104,7 @@ class Work:
                 _log.info("the batch system is begun with anew, under other settings")
                 tasks.cancel_scope.cancel()
 
-    async def _serve(self, name: str, driver: Driver, doors: Doors) -> None:
+    async def _serve(self, name: str, driver: SubmissionDriver, doors: Tunnels) -> None:
         """Have jobs run while there is a driver."""
         self._driver = driver
         data = EdgeData(
@@ -116,7 +116,7 @@ class Work:
             data.lanes, self._project.clock.now, self._home,
         )  # fmt: skip
         place = config.place(self._project.settings, self._project.root)
-        direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())
+        direct = BatchPlace(name, driver, self._queue, self._writer, place, data, JobListener())
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(driver.remote.keep)
@@ -131,7 +131,7 @@ class Work:
             with anyio.CancelScope(shield=True):
                 await data.close()
 
-    def _home(self, user: str) -> Home | None:
+    def _home(self, user: str) -> HubAddress | None:
         """Return how the hub that is a user is asked for data.
 
         What vouches for it is read again when it changes.
@@ -145,7 +145,7 @@ class Work:
             self._dialled[settings.carrier] = known, found
         return found
 
-    async def _open_doors(self, driver: Driver, doors: Doors) -> None:
+    async def _open_doors(self, driver: SubmissionDriver, doors: Tunnels) -> None:
         """Keep the ways open for pilots that an earlier process had submitted."""
         while self._settings().batch.host:
             await driver.remote.ready()
@@ -158,7 +158,7 @@ class Work:
                     await self._link(doors, settings, settings.hub.url)
             await anyio.sleep(_DOORS_S)
 
-    async def _see(self, driver: Driver) -> None:
+    async def _see(self, driver: SubmissionDriver) -> None:
         """Look now and then what queues have, if the batch system shows it."""
         name = self._settings().batch.batch
         while True:
@@ -174,7 +174,7 @@ class Work:
                 _log.info("what queues have is not known: %s", error)
             await anyio.sleep(_ASK_S)
 
-    async def _ask(self, driver: Driver) -> None:
+    async def _ask(self, driver: SubmissionDriver) -> None:
         """Ask the batch system how it is while nothing of ours is there; else others do."""
         name = self._settings().batch.batch
         while True:

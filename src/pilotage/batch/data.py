@@ -12,10 +12,10 @@ import anyio.to_thread
 
 from pilotage.base import durable, errors, paths, text
 from pilotage.batch import job
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.remote import Remote
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.remote import SiteConnection
 from pilotage.batch.streams import Streams
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.tunnels import Tunnels
 from pilotage.data.export import Exports, Layout, lay, reclaim, remove, take
 from pilotage.data.image import Images
 from pilotage.data.stage import landing
@@ -24,11 +24,11 @@ from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
 
 
-class Carrier:
+class SiteStaging:
     """Sees to the data of all jobs of a site."""
 
     def __init__(
-        self, remote: Remote, doors: Doors, state: Path, digests: Digests,
+        self, remote: SiteConnection, doors: Tunnels, state: Path, digests: Digests,
         exports: Exports, images: Images,
     ) -> None:  # fmt: skip
         """Keep what is served below `state`; worker nodes come to it through `doors`."""
@@ -47,15 +47,15 @@ class Carrier:
         """Jobs of an array often read the same, and go together when all of it is there."""
         return False
 
-    def brings(self, one: Guest) -> bool:
+    def brings(self, one: BatchJob) -> bool:
         """Say whether anything must be at the site before a job can be submitted."""
         return job.brings(one)
 
-    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+    async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
         """Say whether a job has left anything that comes home."""
         return bool(found and (one.outputs or one.optional))
 
-    async def bring(self, one: Guest) -> None:
+    async def bring(self, one: BatchJob) -> None:
         """Have all that a job reads at the site, or ready to be mounted there."""
         files = await anyio.to_thread.run_sync(job.wanted, one)
         pusher = await self._push()
@@ -67,10 +67,10 @@ class Carrier:
             found = await pusher.bring([pushed.path])
             one.image = pushed.item(found[pushed.path].sha256)
 
-    async def shaped(self, one: Guest) -> None:
+    async def shaped(self, one: BatchJob) -> None:
         """Do nothing: what a job runs is written when it is ordered."""
 
-    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
         """Bring home what a job has left, checked against its evidence."""
         if one.spec.data == "mounted":
             await self._exports.close(self._name(one))
@@ -80,11 +80,11 @@ class Carrier:
             self._puller = Puller(self._remote, room.root)
         await self._puller.fetch(job.homeward(one, room, found))
 
-    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+    async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
         """Bring home what jobs have written so far."""
         await self._streams.bring(some)
 
-    async def leave(self, one: Guest) -> None:
+    async def leave(self, one: BatchJob) -> None:
         """Serve nothing any more for a job."""
         # Also what an earlier process served: that is not known of the guest any more.
         if one.spec.data == "mounted":
@@ -105,13 +105,13 @@ class Carrier:
 
     # -- mounted ---------------------------------------------------------------------------------
 
-    def _name(self, one: Guest) -> str:
+    def _name(self, one: BatchJob) -> str:
         return f"{self._remote.name}.{one.key}"
 
-    def _folder(self, one: Guest) -> Path:
+    def _folder(self, one: BatchJob) -> Path:
         return self._state / "mounted" / self._name(one)
 
-    async def _serve(self, one: Guest, files: list[str]) -> None:
+    async def _serve(self, one: BatchJob, files: list[str]) -> None:
         """Show a job its inputs in a folder of its own, and serve that to it alone."""
         folder = self._folder(one)
         await self._exports.close(self._name(one))
@@ -129,7 +129,7 @@ class Carrier:
             "key": access.private_key, "known_hosts": access.host_key, "options": [],
         }  # fmt: skip
 
-    def _publish(self, one: Guest, found: dict[str, Any]) -> None:
+    def _publish(self, one: BatchJob, found: dict[str, Any]) -> None:
         """Put what a job has left into its place, each file at once.
 
         It also stays where it is until the end of the job is on disk: whoever dies before that
@@ -161,7 +161,7 @@ def _place(source: Path, local: str) -> None:
     elif source.is_dir():
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(source, aside, copy_function=join)
-        landing.Place([], aside, local).show()
+        landing.LandingPlan([], aside, local).show()
     else:
         join(str(source), aside)
         durable.rename(aside, local)

@@ -22,20 +22,20 @@ from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock
 from pilotage.base.supervise import Background
 from pilotage.batch import records, submission
-from pilotage.batch.errand import Errands
-from pilotage.batch.remote import Remote
+from pilotage.batch.errand import SiteCommands
+from pilotage.batch.remote import SiteConnection
 from pilotage.batch.submission import (
-    Began,
-    End,
-    Gone,
-    Known,
-    Over,
-    Party,
+    Accepted,
+    ArrayTask,
+    NotAccepted,
+    ReportedOver,
+    ReportedRunning,
     Submission,
-    Unknown,
-    Work,
+    SubmissionOwner,
+    TaskEnd,
+    Vanished,
 )
-from pilotage.batch.system.model import Batch, BatchError, Item, Order, Phase
+from pilotage.batch.system.model import BatchError, BatchItem, BatchOrder, BatchSystem, Phase
 from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.batch")
@@ -80,7 +80,7 @@ class Strays:
         return {batch for batch, _ in self._known.values()}
 
     def unwanted(
-        self, found: Mapping[str, Sequence[Item]], out: Mapping[str, Submission], now: float
+        self, found: Mapping[str, Sequence[BatchItem]], out: Mapping[str, Submission], now: float
     ) -> list[str]:
         """Say which of the listed are to be called off, by id."""
         ids = [
@@ -98,7 +98,7 @@ class Strays:
         return ids
 
 
-def _unwanted(item: Item, one: Submission | None) -> bool:
+def _unwanted(item: BatchItem, one: Submission | None) -> bool:
     work = one.works.get(item.index) if one else None
     if work is None or work.over:
         # One that runs ends by itself, at once or when it has cleared up.
@@ -106,15 +106,19 @@ def _unwanted(item: Item, one: Submission | None) -> bool:
     return work.stopping and item.phase is not Phase.OVER
 
 
-class Driver:
+class SubmissionDriver:
     """All that is out at one site."""
 
     def __init__(
-        self, remote: Remote, adapter: Callable[[str], Batch], writer: Writer, clock: Clock
+        self,
+        remote: SiteConnection,
+        adapter: Callable[[str], BatchSystem],
+        writer: Writer,
+        clock: Clock,
     ) -> None:
         """Get ready; `adapter` finds a batch system by name, once the site is connected."""
         self.remote = remote
-        self.errands = Errands(remote, adapter)
+        self.errands = SiteCommands(remote, adapter)
         self.writer = writer
         self.clock = clock
         self.steady = clock.steady
@@ -125,7 +129,7 @@ class Driver:
         self.strays = Strays()
         #: Held by whoever fences: a key must not change while claims are taken under it.
         self.fencing = asyncio.Lock()
-        self._parties: dict[bool, Party] = {}
+        self._parties: dict[bool, SubmissionOwner] = {}
         self._wake = asyncio.Event()
         #: What is done beside.
         self.beside = Background(_log, f"site {remote.name}")
@@ -150,11 +154,11 @@ class Driver:
             self._troubles[what] = words
             _log.warning("site %s: %s", self.remote.name, words)
 
-    def join(self, party: Party, *, pilots: bool) -> None:
+    def join(self, party: SubmissionOwner, *, pilots: bool) -> None:
         """Say who hears of works."""
         self._parties[pilots] = party
 
-    def party(self, one: Submission) -> Party:
+    def party(self, one: Submission) -> SubmissionOwner:
         """Say whose a submission is."""
         return self._parties[any(work.pilot for work in one.works.values())]
 
@@ -202,7 +206,7 @@ class Driver:
     # -- submit ----------------------------------------------------------------------------------
 
     async def submit(
-        self, batch: str, order: Order, works: Sequence[Work], items: list[dict[str, Any]]
+        self, batch: str, order: BatchOrder, works: Sequence[ArrayTask], items: list[dict[str, Any]]
     ) -> Submission:
         """Write the intent down, and have it submitted; returns when the intent is safe."""
         now = self.clock.now()
@@ -336,7 +340,7 @@ class Driver:
         if self._early is not None:
             self._early += news
             return
-        began: dict[int, list[tuple[Submission, Work]]] = {}
+        began: dict[int, list[tuple[Submission, ArrayTask]]] = {}
         useless = []
         for one in news:
             key, _, rest = str(one["name"]).partition(".")
@@ -375,7 +379,7 @@ class Driver:
         if old := [name for name in names if name.partition(".")[0] in ours]:
             await self.errands.acknowledge(old)
 
-    def _ended(self, one: Submission, work: Work, told: dict[str, Any]) -> None:
+    def _ended(self, one: Submission, work: ArrayTask, told: dict[str, Any]) -> None:
         crash.point("site.ended")
         evidence = told.get("body")
         if not isinstance(evidence, dict):
@@ -384,9 +388,9 @@ class Driver:
         elif submission.from_outside(evidence) and not work.stopping:
             work.parting, work.parting_since = evidence, self.steady()
         else:
-            self.over(one, work, End(evidence=evidence))
+            self.over(one, work, TaskEnd(evidence=evidence))
 
-    def over(self, one: Submission, work: Work, end: End) -> None:
+    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         """Tell that a work is over, once."""
         if not work.over:
             work.over = True
@@ -394,7 +398,7 @@ class Driver:
                 self.strays.add(one.key, one.batch, self.steady())
             self.party(one).over(one, work, end)
 
-    async def forget(self, ended: Sequence[tuple[Submission, Work]]) -> None:
+    async def forget(self, ended: Sequence[tuple[Submission, ArrayTask]]) -> None:
         """Let go of works whose end is on disk."""
         now = self.clock.now()
         rows = [(one.id, work.place) for one, work in ended]
@@ -450,27 +454,31 @@ class Driver:
             await self.errands.cancel(name, unwanted)
 
     async def _conclude(
-        self, one: Submission, found: Sequence[Item], remembered: Sequence[Item], now: float
+        self,
+        one: Submission,
+        found: Sequence[BatchItem],
+        remembered: Sequence[BatchItem],
+        now: float,
     ) -> None:
         began = []
         for finding in submission.look(one, found, remembered, now, self.settle):
             match finding:
-                case Known(number=number):
+                case Accepted(number=number):
                     await self.know(one, number)
-                case Unknown():
+                case NotAccepted():
                     await self._anew(one)
-                case Began(work=work):
+                case ReportedRunning(work=work):
                     work.began = True
                     began.append((one, work))
-                case Over(work=work, item=item):
+                case ReportedOver(work=work, item=item):
                     await self._end(one, work, item, now)
-                case Gone(work=work):
+                case Vanished(work=work):
                     await self._end(one, work, None, now)
         if began:
             self.party(one).begun(began, "")
         self._tell(one, found)
 
-    def _tell(self, one: Submission, found: Sequence[Item]) -> None:
+    def _tell(self, one: Submission, found: Sequence[BatchItem]) -> None:
         """Pass on what the batch system says of what waits there."""
         changed = ""
         for item in found:
@@ -498,14 +506,16 @@ class Driver:
                 await self.know(one, one.number)
                 for work in live:
                     if work.place in free:
-                        self.over(one, work, End(never="the batch system never had it"))
+                        self.over(one, work, TaskEnd(never="the batch system never had it"))
             elif one.final:
                 for work in live:
-                    self.over(one, work, End(never=one.words, final=True))
+                    self.over(one, work, TaskEnd(never=one.words, final=True))
             else:
                 self._renew(one)
 
-    async def _end(self, one: Submission, work: Work, item: Item | None, now: float) -> None:
+    async def _end(
+        self, one: Submission, work: ArrayTask, item: BatchItem | None, now: float
+    ) -> None:
         """End a work without news of its end; nothing of it can begin any more."""
         async with self.fencing:
             if one.root != self.remote.hello.root:
@@ -522,9 +532,9 @@ class Driver:
                 elif item is None and await self._lives(one, work, now):
                     self.party(one).said(one, "it runs, and the batch system does not list it")
                     return
-            self.over(one, work, End(evidence=evidence, item=item, never=never))
+            self.over(one, work, TaskEnd(evidence=evidence, item=item, never=never))
 
-    async def _lives(self, one: Submission, work: Work, now: float) -> bool:
+    async def _lives(self, one: Submission, work: ArrayTask, now: float) -> bool:
         """Say whether something that is not listed may be alive."""
         pulse = await self.errands.pulse(one, work)
         if pulse != work.pulse:
@@ -542,21 +552,21 @@ class Driver:
 
     # -- stop ------------------------------------------------------------------------------------
 
-    async def stop(self, works: Sequence[tuple[Submission, Work]]) -> None:
+    async def stop(self, works: Sequence[tuple[Submission, ArrayTask]]) -> None:
         """End works: those that have not begun never will, the rest is called off."""
-        asked: dict[int, list[Work]] = {}
+        asked: dict[int, list[ArrayTask]] = {}
         known = {one.id: one for one, _ in works}
         for one, work in works:
             work.stopping = True
             if one.sent:
                 asked.setdefault(one.id, []).append(work)
             else:
-                self.over(one, work, End(never=_CALLED_OFF))
+                self.over(one, work, TaskEnd(never=_CALLED_OFF))
         for number, some in asked.items():
             await self._fence(known[number], some)
         self._wake.set()
 
-    async def _fence(self, one: Submission, works: list[Work]) -> None:
+    async def _fence(self, one: Submission, works: list[ArrayTask]) -> None:
         """Take back what has not begun, however long that takes."""
         pauses = Pauses(_RETRY)
         while True:
@@ -567,7 +577,7 @@ class Driver:
                     free = await self.errands.fence(one, [work.place for work in left])
                     for work in left:
                         if work.place in free:
-                            self.over(one, work, End(never=_CALLED_OFF))
+                            self.over(one, work, TaskEnd(never=_CALLED_OFF))
             except errors.PilotageError as error:
                 self.note_trouble("stop", str(error))
                 await self.clock.sleep(pauses.next())

@@ -11,11 +11,11 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.batch import job
-from pilotage.batch.held import House, Telling
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.remote import Remote
-from pilotage.batch.submission import End
-from pilotage.batch.system.model import Cause, Item
+from pilotage.batch.held import HeldJobs, ProgressWriter
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.remote import SiteConnection
+from pilotage.batch.submission import TaskEnd
+from pilotage.batch.system.model import BatchItem, EndCause
 from pilotage.job import outcome, retry
 from pilotage.job.model import State
 from pilotage.run.model import Ending
@@ -23,30 +23,30 @@ from pilotage.run.outcome import classify
 
 #: What the scheduler says of ends that are the job's own, in words.
 OWN = {
-    Cause.MEMORY: "it used more memory than it had asked for",
-    Cause.TIMEOUT: "it used up its wall time",
+    EndCause.MEMORY: "it used more memory than it had asked for",
+    EndCause.TIMEOUT: "it used up its wall time",
 }
 #: And of those that are nobody's fault: the job is tried again.
 LOST = {
-    Cause.NODE: "its node failed",
-    Cause.PREEMPTED: "its place was given to another job",
-    Cause.SIGNALLED: "it was killed from outside",
-    Cause.UNKNOWN: "the batch system does not say how it ended",
+    EndCause.NODE: "its node failed",
+    EndCause.PREEMPTED: "its place was given to another job",
+    EndCause.SIGNALLED: "it was killed from outside",
+    EndCause.UNKNOWN: "the batch system does not say how it ended",
 }
 #: What the scheduler calls an end, and what that is for us; any other is a loss.
 _CAUSES = {
-    Cause.MEMORY: outcome.Cause.MEMORY,
-    Cause.TIMEOUT: outcome.Cause.TIMEOUT,
-    Cause.NODE: outcome.Cause.NODE,
-    Cause.PREEMPTED: outcome.Cause.PREEMPTED,
-    Cause.SIGNALLED: outcome.Cause.KILLED,
-    Cause.CANCELLED: outcome.Cause.CANCELLED,
+    EndCause.MEMORY: outcome.Cause.MEMORY,
+    EndCause.TIMEOUT: outcome.Cause.TIMEOUT,
+    EndCause.NODE: outcome.Cause.NODE,
+    EndCause.PREEMPTED: outcome.Cause.PREEMPTED,
+    EndCause.SIGNALLED: outcome.Cause.KILLED,
+    EndCause.CANCELLED: outcome.Cause.CANCELLED,
 }
 #: What the scheduler may tell of an end from outside of which there is evidence.
-_TOLD = {*OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
+_TOLD = {*OWN, EndCause.NODE, EndCause.PREEMPTED, EndCause.CANCELLED}
 
 
-def judge(one: Guest, end: End, stopping: str) -> retry.End:
+def judge(one: BatchJob, end: TaskEnd, stopping: str) -> retry.End:
     """Say what the end of a batch job means for its job; `stopping` says why it was called off."""
     if end.evidence is not None:
         try:
@@ -63,7 +63,7 @@ def judge(one: Guest, end: End, stopping: str) -> retry.End:
     return _by_scheduler(end.item, never=end.never)
 
 
-def _by_evidence(one: Guest, end: End, stopping: str) -> retry.End:
+def _by_evidence(one: BatchJob, end: TaskEnd, stopping: str) -> retry.End:
     evidence = end.evidence or {}
     found = msgspec.convert(evidence["end"], Ending, strict=False)
     outputs = evidence.get("outputs")
@@ -88,10 +88,10 @@ def _by_evidence(one: Guest, end: End, stopping: str) -> retry.End:
     return judged
 
 
-def _by_scheduler(item: Item, never: str) -> retry.End:
-    cause = item.cause or Cause.UNKNOWN
+def _by_scheduler(item: BatchItem, never: str) -> retry.End:
+    cause = item.cause or EndCause.UNKNOWN
     said = f" ({item.words})" if item.words else ""
-    if cause is Cause.CANCELLED:
+    if cause is EndCause.CANCELLED:
         words = f"it was called off at the batch system{said}"
         return retry.End(ok=False, message=words, cause=_CAUSES[cause], call_off=words)
     if cause in OWN and not never:
@@ -109,7 +109,7 @@ _log = logging.getLogger("pilotage.batch")
 _AGAIN_S = 5.0
 
 
-class Data(Protocol):
+class JobStaging(Protocol):
     """Brings what jobs read to the site, and what they leave home."""
 
     @property
@@ -117,41 +117,43 @@ class Data(Protocol):
         """Whether jobs go to the batch system as soon as their own data is there."""
         ...
 
-    def brings(self, one: Guest) -> bool:
+    def brings(self, one: BatchJob) -> bool:
         """Say whether anything must be at the site before a job can be submitted."""
         ...
 
-    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+    async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
         """Say whether anything must be done with what a job has left."""
         ...
 
-    async def bring(self, one: Guest) -> None:
+    async def bring(self, one: BatchJob) -> None:
         """Have all that a job reads at the site, and note in the guest what it is."""
 
-    async def shaped(self, one: Guest) -> None:
+    async def shaped(self, one: BatchJob) -> None:
         """Hear that a job has got its shape: what it runs may depend on it."""
 
-    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
         """Bring home what a job has left."""
 
-    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+    async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
         """Bring home what jobs have written to their two streams so far."""
 
-    async def leave(self, one: Guest) -> None:
+    async def leave(self, one: BatchJob) -> None:
         """Give up what was held for a job."""
 
 
-class Homing:
+class ResultFetcher:
     """Brings home what jobs leave, however often the way is cut."""
 
-    def __init__(self, remote: Remote, house: House, data: Data, telling: Telling) -> None:
+    def __init__(
+        self, remote: SiteConnection, house: HeldJobs, data: JobStaging, telling: ProgressWriter
+    ) -> None:
         """Take the site, who is there, who carries, and who tells people."""
         self._remote = remote
         self._house = house
         self._data = data
         self._telling = telling
 
-    async def close(self, one: Guest, room: Room, end: End) -> retry.End:
+    async def close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> retry.End:
         """Bring home what a job left, and say what its end means."""
         verdict = judge(one, end, self._house.stops.get(one.attempt, ""))
         if end.evidence is None:
@@ -161,7 +163,7 @@ class Homing:
             return found
         return self._called_off(one, verdict)
 
-    def _called_off(self, one: Guest, verdict: retry.End) -> retry.End:
+    def _called_off(self, one: BatchJob, verdict: retry.End) -> retry.End:
         """Say what it means that nobody wants the results of a job any more."""
         if not verdict.ok:
             return verdict
@@ -171,7 +173,7 @@ class Homing:
         )
 
     async def _home(
-        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.End
+        self, one: BatchJob, room: ItemFolder, evidence: dict[str, Any], verdict: retry.End
     ) -> retry.End:
         while True:
             try:
@@ -195,7 +197,7 @@ class Homing:
                 return verdict
 
     async def _fetch(
-        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.End
+        self, one: BatchJob, room: ItemFolder, evidence: dict[str, Any], verdict: retry.End
     ) -> None:
         await self._data.logs([(one, room)])
         left = evidence.get("outputs") or {}

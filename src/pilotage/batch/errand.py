@@ -12,10 +12,17 @@ from typing import Any
 import anyio.to_thread
 
 from pilotage.base import errors
-from pilotage.batch.remote import Remote
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.remote import SiteConnection
+from pilotage.batch.submission import ArrayTask, Submission
 from pilotage.batch.system import words
-from pilotage.batch.system.model import Batch, BatchError, Item, Order, Said, Windows
+from pilotage.batch.system.model import (
+    BatchError,
+    BatchItem,
+    BatchOrder,
+    BatchSystem,
+    Output,
+    Windows,
+)
 from pilotage.batch.system.tools import Tools
 
 _log = logging.getLogger("pilotage.batch")
@@ -32,17 +39,17 @@ _MOST = 4 << 20
 _SAID = 4096
 
 
-class Errands:
+class SiteCommands:
     """The hand and the batch systems of one site."""
 
-    def __init__(self, remote: Remote, adapter: Callable[[str], Batch]) -> None:
+    def __init__(self, remote: SiteConnection, adapter: Callable[[str], BatchSystem]) -> None:
         """Take how batch systems are found by name, once the site is connected."""
         self._remote = remote
         self._adapter = adapter
 
     # -- the hand: all of this may be done again and again ---------------------------------------
 
-    async def _call(self, op: str, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - as `Remote.call` has it
+    async def _call(self, op: str, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - as `SiteConnection.call` has it
         """Ask the hand for something that may be done twice, so that doubt does not matter."""
         try:
             return await self._remote.call(op, **values)
@@ -70,7 +77,7 @@ class Errands:
         path = f"{one.root}/s/{one.key}/order.json"
         return (await self._call("stat", paths=[path]))["found"][path] is not None
 
-    async def evidence(self, one: Submission, work: Work) -> dict[str, Any] | None:
+    async def evidence(self, one: Submission, work: ArrayTask) -> dict[str, Any] | None:
         """Read the evidence of an end where it lies; news of it may not have come through."""
         told = f"{one.root}/news/{one.key}.{work.place}.ended"
         seen = f"{one.root}/s/{one.key}/{work.place}/run/exit.json"
@@ -91,7 +98,7 @@ class Errands:
             data += base64.b64decode(more)
         return data
 
-    async def pulse(self, one: Submission, work: Work) -> int:
+    async def pulse(self, one: Submission, work: ArrayTask) -> int:
         """Read the last sign of life of something that has begun."""
         path = f"{one.root}/s/{one.key}/{work.place}.claim/by.json"
         found = (await self._call("stat", paths=[path]))["found"][path]
@@ -111,7 +118,7 @@ class Errands:
         """Remove the folders of submissions that are over."""
         await self._surely("drop", keys=keys)
 
-    async def _surely(self, op: str, **values: Any) -> None:  # noqa: ANN401 - as `Remote.call` has it
+    async def _surely(self, op: str, **values: Any) -> None:  # noqa: ANN401 - as `SiteConnection.call` has it
         """Have something done, however often the connection is lost; refusals do not matter."""
         while True:
             # News may come before the connection counts as made.
@@ -153,26 +160,26 @@ class Errands:
         # A large cluster has much to say, and others wait for this thread.
         return await anyio.to_thread.run_sync(batch.seen, await asyncio.gather(*calls))
 
-    async def trial(self, batch: Windows, order: Order) -> float:
+    async def trial(self, batch: Windows, order: BatchOrder) -> float:
         """Ask when an order would start; nothing is submitted."""
         return batch.tried(await self._remote.run(batch.trial(order), timeout=_LOOK_S))
 
     def refusal(self, one: Submission, told: str) -> BatchError:
         """Understand what a step said that never came to be."""
         try:
-            self._adapter(one.batch).submitted(Said(1, "", told))
+            self._adapter(one.batch).submitted(Output(1, "", told))
         except BatchError as error:
             return error
         return BatchError(told)
 
-    async def listing(self, name: str) -> dict[str, list[Item]]:
+    async def listing(self, name: str) -> dict[str, list[BatchItem]]:
         """List all that a batch system has of ours, by key."""
         batch = self._adapter(name)
         return _by_key(batch.listed(await self._remote.run(batch.listing(), timeout=_LIST_S)))
 
     async def history(
-        self, name: str, mine: Iterable[Submission], found: Mapping[str, list[Item]]
-    ) -> dict[str, list[Item]]:
+        self, name: str, mine: Iterable[Submission], found: Mapping[str, list[BatchItem]]
+    ) -> dict[str, list[BatchItem]]:
         """Ask for what has ended, if something is not listed that should be somewhere."""
         missing = [one for one in mine if not one.asking and _lacks(one, found.get(one.key, ()))]
         if not missing:
@@ -204,14 +211,14 @@ def _read(data: bytes) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def _by_key(items: Iterable[Item]) -> dict[str, list[Item]]:
-    found: dict[str, list[Item]] = {}
+def _by_key(items: Iterable[BatchItem]) -> dict[str, list[BatchItem]]:
+    found: dict[str, list[BatchItem]] = {}
     for item in items:
         found.setdefault(item.key, []).append(item)
     return found
 
 
-def _lacks(one: Submission, found: Sequence[Item]) -> bool:
+def _lacks(one: Submission, found: Sequence[BatchItem]) -> bool:
     """Say whether something of a submission is not on a listing."""
     seen = {item.index for item in found}
     return not one.known or any(work.place not in seen for work in one.live)

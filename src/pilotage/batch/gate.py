@@ -12,7 +12,7 @@ from pilotage.base import errors, units
 from pilotage.base.clock import Clock, WallClock, dice
 
 
-class Bucket:
+class RateLimit:
     """Turns that come at a rate, a second's worth of them at once."""
 
     def __init__(self, rate: float) -> None:
@@ -30,7 +30,7 @@ class Bucket:
         return max(0.0, -self._level / self._rate)
 
 
-class Breaker:
+class CircuitBreaker:
     """Lets nothing pass after failures in a row, but for a trial now and then."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Breaker:
         return f"has not answered since {since}{why}; {again}"
 
 
-class Gate:
+class CommandLimits:
     """The way of commands to one site."""
 
     def __init__(
@@ -106,9 +106,9 @@ class Gate:
         """Name the site for what is said."""
         self._name = name
         self._clock = clock or WallClock()
-        self._bucket = Bucket(per_second)
+        self._bucket = RateLimit(per_second)
         self._places = asyncio.Semaphore(at_once)
-        self.breaker = Breaker(chance or dice())
+        self.breaker = CircuitBreaker(chance or dice())
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pilotage.base import text
-from pilotage.batch.job import Guest
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.job import BatchJob
+from pilotage.batch.submission import ArrayTask, Submission
 from pilotage.job import moves, retry
 from pilotage.job.model import State
 from pilotage.job.outcome import Cause
@@ -18,17 +18,17 @@ from pilotage.store import Writer
 _T = TypeVar("_T")
 
 
-class House:
+class HeldJobs:
     """All guests of one site."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Take who hears that there is something to be written down."""
         self._changed = changed
-        self.guests: dict[Attempt, Guest] = {}
+        self.guests: dict[Attempt, BatchJob] = {}
         #: Where each attempt is out.
-        self.out: dict[Attempt, tuple[Submission, Work]] = {}
+        self.out: dict[Attempt, tuple[Submission, ArrayTask]] = {}
         #: What has ended and begun since the last turn.
-        self.ends: list[tuple[Guest, retry.End]] = []
+        self.ends: list[tuple[BatchJob, retry.End]] = []
         self.began: list[Attempt] = []
         #: Why attempts are to end.
         self.stops: dict[Attempt, str] = {}
@@ -47,7 +47,7 @@ class House:
         self.began += attempts
         self._changed()
 
-    def finish(self, one: Guest, end: retry.End) -> None:
+    def finish(self, one: BatchJob, end: retry.End) -> None:
         """Hear how an attempt ended; the first word counts."""
         if one.attempt not in self._ended:
             self._ended.add(one.attempt)
@@ -61,7 +61,7 @@ class House:
             if task := self._under_way.get(attempt):
                 task.cancel()
 
-    async def while_wanted(self, one: Guest, work: Coroutine[Any, Any, _T]) -> _T | None:
+    async def while_wanted(self, one: BatchJob, work: Coroutine[Any, Any, _T]) -> _T | None:
         """Do something for an attempt; return nothing if that was called off before it was done."""
         task: asyncio.Task[_T] = asyncio.create_task(work)
         self._under_way[one.attempt] = task
@@ -75,14 +75,14 @@ class House:
         finally:
             self._under_way.pop(one.attempt, None)
 
-    def called_off(self, one: Guest) -> bool:
+    def called_off(self, one: BatchJob) -> bool:
         """End a job that was called off before it was submitted."""
         words = self.stops.get(one.attempt)
         if words is not None:
             self.finish(one, retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True))
         return words is not None
 
-    def leave(self, one: Guest) -> tuple[Submission, Work] | None:
+    def leave(self, one: BatchJob) -> tuple[Submission, ArrayTask] | None:
         """Forget a guest whose end is on disk; say where it was out."""
         self.guests.pop(one.attempt, None)
         self.stops.pop(one.attempt, None)
@@ -94,7 +94,7 @@ class House:
 Attempt = tuple[int, int]
 
 
-class Telling:
+class ProgressWriter:
     """Writes into the store what is known of attempts."""
 
     def __init__(self, writer: Writer, queue: Queue) -> None:

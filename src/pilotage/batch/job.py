@@ -12,8 +12,8 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.batch.malleable import Fit
-from pilotage.batch.model import Site
-from pilotage.data.stage.model import Digest, Folder, Wanted
+from pilotage.batch.model import SiteSettings
+from pilotage.data.stage.model import Digest, WantedFile, WantedFolder
 from pilotage.job import model, moves, template
 from pilotage.run import launch
 from pilotage.run.model import Sandbox
@@ -24,7 +24,7 @@ _OUTSIDE = ".outside"
 _MOST_FILES = 100_000
 
 
-class Guest(msgspec.Struct):
+class BatchJob(msgspec.Struct):
     """An attempt that a site holds."""
 
     claim: moves.Claim
@@ -63,18 +63,18 @@ class Guest(msgspec.Struct):
         return self.claim.job, self.claim.attempt
 
 
-def brings(guest: Guest) -> bool:
+def brings(guest: BatchJob) -> bool:
     """Say whether anything must be at the site before a job can be submitted."""
     return bool(guest.spec.data == "mounted" or reads(guest) or guest.spec.image)
 
 
-def reads(guest: Guest) -> bool:
+def reads(guest: BatchJob) -> bool:
     """Say whether a job reads any file: its trigger, its program, or what it names beside."""
     spec, binding = guest.spec, guest.binding
     return bool(binding.path or binding.paths or spec.inputs or _program(spec, guest.base))
 
 
-def wanted(guest: Guest) -> list[str]:
+def wanted(guest: BatchJob) -> list[str]:
     """List the files that a job reads: its trigger, its program, and what it names beside."""
     binding, base = guest.binding, guest.base
     known = template.keywords(binding, base, guest.claim.job)
@@ -96,7 +96,7 @@ def wanted(guest: Guest) -> list[str]:
     return list(files)
 
 
-def check(guest: Guest, paths: Iterable[str]) -> None:
+def check(guest: BatchJob, paths: Iterable[str]) -> None:
     """Refuse files that are not for whose job it is: beyond the project, or hidden in it."""
     if not guest.bounds:
         return
@@ -132,7 +132,7 @@ def _walk(path: str, files: dict[str, None]) -> None:
                 raise errors.Denied(message, hint='mount it: `data = "mounted"`')
 
 
-def shape(guest: Guest, fit: Fit) -> None:
+def shape(guest: BatchJob, fit: Fit) -> None:
     """Give a job the shape that was chosen for it; from now on it is the only one that it has."""
     asked, needs = guest.spec.allocation, guest.spec.resources
     guest.spec = msgspec.structs.replace(
@@ -143,7 +143,7 @@ def shape(guest: Guest, fit: Fit) -> None:
     guest.fit = fit
 
 
-class Room(msgspec.Struct, frozen=True):
+class ItemFolder(msgspec.Struct, frozen=True):
     """The folder of one item of a submission at the site."""
 
     root: str
@@ -175,7 +175,7 @@ class Room(msgspec.Struct, frozen=True):
         return f"{self.data}/{relative(path, base)}"
 
 
-class Area(Protocol):
+class JobFolders(Protocol):
     """The folders of a job where it runs, which is not here."""
 
     @property
@@ -208,7 +208,12 @@ def relative(path: str, base: str) -> str:
 
 
 def prepare(
-    guest: Guest, area: Area, place: launch.Place, *, python: str, sandbox: Sandbox | None
+    guest: BatchJob,
+    area: JobFolders,
+    place: launch.LaunchContext,
+    *,
+    python: str,
+    sandbox: Sandbox | None,
 ) -> launch.Prepared:
     """Fill a job in for where it runs, and note which paths here its outputs have."""
     there = msgspec.structs.replace(
@@ -241,7 +246,9 @@ def prepare(
     return prepared
 
 
-def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str, Any]:
+def order(
+    guest: BatchJob, room: ItemFolder, site: SiteSettings, place: launch.LaunchContext
+) -> dict[str, Any]:
     """Write the order of a job as its program at the site reads it."""
     sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
     prepared = prepare(guest, room, place, python=site.python, sandbox=sandbox)
@@ -267,7 +274,7 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
     }  # fmt: skip
 
 
-def inputs(guest: Guest, area: Area) -> list[dict[str, Any]]:
+def inputs(guest: BatchJob, area: JobFolders) -> list[dict[str, Any]]:
     """Say which content a job reads, and where it looks for it."""
     return [
         {"path": area.there(path, guest.base), "sha256": one.sha256, "mode": _mode(path)}
@@ -299,14 +306,14 @@ def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
     )
 
 
-def _here(paths: Mapping[str, str], area: Area, base: str) -> dict[str, str]:
+def _here(paths: Mapping[str, str], area: JobFolders, base: str) -> dict[str, str]:
     return {
         name: os.path.normpath(os.path.join(base, path.removeprefix(f"{area.data}/")))
         for name, path in paths.items()
     }
 
 
-def _parallel(started: dict[str, Any], spec: model.JobSpec, site: Site) -> dict[str, Any]:
+def _parallel(started: dict[str, Any], spec: model.JobSpec, site: SiteSettings) -> dict[str, Any]:
     """Put what starts the tasks of a parallel job before its program."""
     asked = spec.allocation
     tasks = asked.nodes * asked.tasks
@@ -343,9 +350,11 @@ def _writing(started: dict[str, Any], folder: str) -> dict[str, Any]:
     return {**started, "sandbox": {**started["sandbox"], "writable": [folder]}}
 
 
-def homeward(guest: Guest, area: Area, found: Mapping[str, Any]) -> list[Wanted | Folder]:
+def homeward(
+    guest: BatchJob, area: JobFolders, found: Mapping[str, Any]
+) -> list[WantedFile | WantedFolder]:
     """Say which files come home, by the evidence of what was left."""
-    coming: list[Wanted | Folder] = []
+    coming: list[WantedFile | WantedFolder] = []
     for name, local in (guest.outputs | guest.optional).items():
         facts = found.get(name)
         if not facts:
@@ -353,13 +362,13 @@ def homeward(guest: Guest, area: Area, found: Mapping[str, Any]) -> list[Wanted 
         remote = area.there(local, guest.base)
         if "files" in facts:
             files = {path: msgspec.convert(one, Digest) for path, one in facts["files"].items()}
-            coming.append(Folder(remote=remote, local=local, files=files))
+            coming.append(WantedFolder(remote=remote, local=local, files=files))
         else:
             one = msgspec.convert(facts, Digest)
-            coming.append(Wanted(remote=remote, local=local, size=one.size, sha256=one.sha256))
+            coming.append(WantedFile(remote=remote, local=local, size=one.size, sha256=one.sha256))
     return coming
 
 
-def lacking(guest: Guest, found: Mapping[str, Any]) -> tuple[str, ...]:
+def lacking(guest: BatchJob, found: Mapping[str, Any]) -> tuple[str, ...]:
     """Name the declared outputs that were not left."""
     return tuple(path for name, path in guest.outputs.items() if not found.get(name))

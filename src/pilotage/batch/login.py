@@ -33,7 +33,7 @@ _SIGN = re.compile(rb"(have|need|old|bad)(?: (.*))?\n")
 News = Callable[[list[dict[str, Any]]], None]
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True):
+class HelperInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the program at the login node says of itself and where it is."""
 
     host: str = ""
@@ -52,11 +52,11 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-class Hand:
+class LoginHelper:
     """The program, as it runs."""
 
     def __init__(
-        self, name: str, process: Process, wire: Wire, complaints: asyncio.Task[str]
+        self, name: str, process: Process, wire: HelperLink, complaints: asyncio.Task[str]
     ) -> None:
         """Take the process and its two ways of speaking."""
         self._name = name
@@ -64,16 +64,16 @@ class Hand:
         self._wire = wire
         self._complaints = complaints
         self._listening = asyncio.create_task(wire.listen())
-        self.hello = Hello()
+        self.hello = HelperInfo()
 
     async def ask(self, op: str, values: dict[str, Any], patience: float) -> dict[str, Any]:
-        """Ask it something; see `Wire.ask`."""
+        """Ask it something; see `HelperLink.ask`."""
         return await self._wire.ask(op, values, patience)
 
     async def greet(self) -> None:
         """Hear where it is."""
         try:
-            self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), Hello)
+            self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), HelperInfo)
         except msgspec.ValidationError as error:
             words = f"what it says of itself is not understood: {error}"
             raise _ended(self._name, words) from error
@@ -104,7 +104,7 @@ class Hand:
             await asyncio.gather(self._listening, self._complaints, return_exceptions=True)
 
 
-class Boot:
+class HelperStart:
     """How the program gets to a site and is started there."""
 
     def __init__(self, name: str, python: str, folder: str, program: bytes) -> None:
@@ -116,13 +116,13 @@ class Boot:
         self.digest = hashlib.sha256(program).hexdigest()
 
     @contextlib.asynccontextmanager
-    async def begin(self, shell: Shell, on_news: News) -> AsyncIterator[Hand]:
+    async def begin(self, shell: Shell, on_news: News) -> AsyncIterator[LoginHelper]:
         """Start the program; it is let go at the end."""
         process = await shell.start(self._command())
         try:
             complaints = asyncio.create_task(_last_words(process.stderr))
             wire = await self._deliver(process, complaints, on_news)
-            hand = Hand(self._name, process, wire, complaints)
+            hand = LoginHelper(self._name, process, wire, complaints)
         except BaseException:
             await _end(process)
             raise
@@ -140,10 +140,10 @@ class Boot:
 
     async def _deliver(
         self, process: Process, complaints: asyncio.Task[str], on_news: News
-    ) -> Wire:
+    ) -> HelperLink:
         if process.stdin is None or process.stdout is None:
             raise errors.PilotageError("the shell gave no pipes")
-        wire = Wire(self._name, process.stdout, process.stdin, on_news)
+        wire = HelperLink(self._name, process.stdout, process.stdin, on_news)
         try:
             async with asyncio.timeout(_BOOT_S):
                 word, more = await _sign(process.stdout)
@@ -220,7 +220,7 @@ _KINDS: dict[str, type[errors.PilotageError]] = {
 }
 
 
-class Wire:
+class HelperLink:
     """One connection to the program: questions are numbered, so answers may come in any order."""
 
     def __init__(

@@ -28,7 +28,7 @@ _GRAIN_S = 60.0
 _MARGIN_S = 30.0
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
     """What a job may be."""
 
     nodes_least: int
@@ -42,7 +42,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     longer: float = 0.0
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class QueueBounds(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue gives to one job, whatever is free."""
 
     nodes: float = math.inf
@@ -71,7 +71,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def bounded(ask: Ask, bounds: Bounds) -> Ask:
+def bounded(ask: SizeRange, bounds: QueueBounds) -> SizeRange:
     """Leave away of a range what a queue never gives; what does not fit at all stays as it is."""
     nodes = min(ask.nodes_most, bounds.nodes)
     time = min(ask.time_most, _minutes(bounds.time) - ask.longer)
@@ -80,7 +80,7 @@ def bounded(ask: Ask, bounds: Bounds) -> Ask:
     return msgspec.structs.replace(ask, nodes_most=int(nodes), time_most=time)
 
 
-def best(ask: Ask, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[Fit]:
+def best(ask: SizeRange, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[Fit]:
     """Name the shapes that are best, the best of them first; none if nothing fits.
 
     Of several the last is one that starts later, if there is one: nobody but the batch system
@@ -92,20 +92,20 @@ def best(ask: Ask, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[F
     return found
 
 
-def choose(ask: Ask, gaps: Sequence[Gap] | None, now: float) -> Fit:
+def choose(ask: SizeRange, gaps: Sequence[Gap] | None, now: float) -> Fit:
     """Choose a shape; without gaps nobody can say what is free."""
     if gaps is None:
         return most(ask, "nobody can say what is free")
     return next(iter(best(ask, gaps, now)), None) or least(ask)
 
 
-def most(ask: Ask, why: str) -> Fit:
+def most(ask: SizeRange, why: str) -> Fit:
     """Return the largest shape."""
     words = say(ask.nodes_most, ask.time_most)
     return Fit(nodes=ask.nodes_most, time=ask.time_most, why=f"{words}, the most: {why}")
 
 
-def least(ask: Ask) -> Fit:
+def least(ask: SizeRange) -> Fit:
     """Return the smallest shape in which the work can be done, the narrowest of them."""
     narrow = math.ceil(ask.work / ask.time_most) if ask.time_most else 0
     nodes = min(ask.nodes_most, max(ask.nodes_least, narrow))
@@ -119,7 +119,7 @@ def say(nodes: int, time: float) -> str:
     return words if math.isinf(time) else f"{words} for {units.for_people(time)}"
 
 
-def _at(ask: Ask, gaps: Iterable[Gap], start: float, now: float) -> list[Fit]:
+def _at(ask: SizeRange, gaps: Iterable[Gap], start: float, now: float) -> list[Fit]:
     """Name the shapes that can start at a moment, the largest first."""
     ends: dict[float, int] = {}
     for gap in gaps:
@@ -136,7 +136,7 @@ def _at(ask: Ask, gaps: Iterable[Gap], start: float, now: float) -> list[Fit]:
     return [_fit(nodes, time, start, now) for _, nodes, time in dict.fromkeys(found)]
 
 
-def _later(ask: Ask, gaps: Sequence[Gap], now: float) -> Fit | None:
+def _later(ask: SizeRange, gaps: Sequence[Gap], now: float) -> Fit | None:
     """Find what has the work done soonest, or starts soonest."""
     best: tuple[float, Fit] | None = None
     for start in _starts(gaps, now):

@@ -15,23 +15,23 @@ import msgspec
 from pilotage.base import errors, units
 from pilotage.batch import job, submission
 from pilotage.batch import malleable as shape
-from pilotage.batch.driver import Driver
-from pilotage.batch.held import Attempt, House
-from pilotage.batch.job import Guest
-from pilotage.batch.login import Hello
-from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
-from pilotage.batch.model import Site
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.held import Attempt, HeldJobs
+from pilotage.batch.job import BatchJob
+from pilotage.batch.login import HelperInfo
+from pilotage.batch.malleable import Fit, Gap, QueueBounds, SizeRange
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.system import known
-from pilotage.batch.system.model import BatchError, Order, Windows
+from pilotage.batch.system.model import BatchError, BatchOrder, Windows
 from pilotage.job.model import JobSpec, Shape
 
 #: A batch job has so much longer than its payload, in seconds: the evidence must be written.
 LONGER_S = 60.0
 
 
-def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
+def groups(guests: Iterable[BatchJob], site: SiteSettings) -> Iterator[list[BatchJob]]:
     """Put jobs together that ask for the same, as many as go into one array."""
-    alike: dict[Any, list[Guest]] = {}
+    alike: dict[Any, list[BatchJob]] = {}
     for one in guests:
         spec = one.spec
         shape = (spec.resources, spec.allocation, spec.via, spec.priority)
@@ -46,12 +46,12 @@ def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
             yield some[at : at + size]
 
 
-def batch_of(spec: JobSpec, site: Site) -> str:
+def batch_of(spec: JobSpec, site: SiteSettings) -> str:
     """Name the batch system that a job goes to."""
     return "local" if spec.via == "direct" else site.batch
 
 
-def check(spec: JobSpec, name: str, site: Site) -> None:
+def check(spec: JobSpec, name: str, site: SiteSettings) -> None:
     """Refuse what the site's file does not allow."""
     for word in spec.allocation.extra:
         if word not in site.allow and word.partition("=")[0] not in site.allow:
@@ -70,8 +70,13 @@ def check(spec: JobSpec, name: str, site: Site) -> None:
 
 
 def order_for(
-    spec: JobSpec, site: Site, hello: Hello, key: str, count: int, fit: Fit | None = None
-) -> Order:
+    spec: JobSpec,
+    site: SiteSettings,
+    hello: HelperInfo,
+    key: str,
+    count: int,
+    fit: Fit | None = None,
+) -> BatchOrder:
     """Say what is asked of the batch system for so many equal jobs."""
     asked, needs, defaults = spec.allocation, spec.resources, site.defaults
     usual = units.seconds(defaults.time) if defaults.time else None
@@ -79,7 +84,7 @@ def order_for(
     program = f"{hello.root}/bin/{hello.version}.pyz"
     # Nothing of the user's own Python is wanted, and looking for it takes time.
     words = shlex.join([site.python, "-I", "-S", program, "job", folder])
-    return Order(
+    return BatchOrder(
         key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder, count=count,
         nodes=asked.nodes, tasks=asked.tasks, cpus=needs.cpus, memory=needs.memory,
         gpus=needs.gpus, time=usual if needs.time is None else needs.time + LONGER_S,
@@ -122,7 +127,7 @@ class _Look(msgspec.Struct):
 class Fitting:
     """Finds shapes for the jobs of one site."""
 
-    def __init__(self, driver: Driver, house: House) -> None:
+    def __init__(self, driver: SubmissionDriver, house: HeldJobs) -> None:
         """Ask by the hand of a driver."""
         self._driver = driver
         self._house = house
@@ -132,7 +137,7 @@ class Fitting:
         #: What attempts have got that the batch system may not show yet.
         self._booked: dict[Attempt, tuple[Fit, float]] = {}
 
-    async def fit(self, guests: Sequence[Guest], hello: Hello) -> Sequence[Guest]:
+    async def fit(self, guests: Sequence[BatchJob], hello: HelperInfo) -> Sequence[BatchJob]:
         """Give each job its shape; return them."""
         async with self._turn:
             for one in guests:
@@ -141,12 +146,12 @@ class Fitting:
                 job.shape(one, fit)
         return guests
 
-    async def _choose(self, one: Guest, hello: Hello) -> Fit:
+    async def _choose(self, one: BatchJob, hello: HelperInfo) -> Fit:
         spec = one.spec
         order = order_for(spec, self._site, hello, submission.new_key(), 1)
         look = await self._look(batch_of(spec, self._site))
         if look.batch is None:
-            return _told(spec, shape.choose(self._ask(spec, Bounds()), None, 0.0))
+            return _told(spec, shape.choose(self._ask(spec, QueueBounds()), None, 0.0))
         bounds = look.batch.bounds(look.seen, order)
         ask = shape.bounded(self._ask(spec, bounds), bounds)
         gaps = self._gaps(look, look.batch, order)
@@ -156,12 +161,12 @@ class Fitting:
         self._book(one, fit, ask.longer)
         return _told(spec, fit)
 
-    def _ask(self, spec: JobSpec, bounds: Bounds) -> Ask:
+    def _ask(self, spec: JobSpec, bounds: QueueBounds) -> SizeRange:
         """Say what a job may be; what it does not say of time is the site's or the queue's."""
         wanted, nodes, time = spec.allocation.shape, spec.allocation.nodes, spec.resources.time
         usual = self._site.defaults.time
         most = time or (units.seconds(usual) if usual else bounds.usual)
-        return Ask(
+        return SizeRange(
             nodes_least=min(nodes, wanted.nodes_least or nodes), nodes_most=nodes,
             time_least=min(most, wanted.time_least or most), time_most=most, work=wanted.work,
             longer=LONGER_S if time or wanted.time_least else 0.0,
@@ -195,7 +200,7 @@ class Fitting:
         out = self._house.out.get(attempt)
         return out[0].known if out else attempt not in self._house.guests
 
-    def _gaps(self, look: _Look, batch: Windows, order: Order) -> list[Gap]:
+    def _gaps(self, look: _Look, batch: Windows, order: BatchOrder) -> list[Gap]:
         kind = _kind(order)
         if kind not in look.gaps:
             found = batch.gaps(look.seen, order)
@@ -205,7 +210,7 @@ class Fitting:
             )
         return look.gaps[kind]
 
-    def _book(self, one: Guest, fit: Fit, longer: float) -> None:
+    def _book(self, one: BatchJob, fit: Fit, longer: float) -> None:
         """Let nobody else count on what a job has got."""
         self._booked[one.attempt] = fit, longer
         for look in self._looks.values():
@@ -214,7 +219,7 @@ class Fitting:
     # -- trials ----------------------------------------------------------------------------------
 
     async def _proved(
-        self, look: _Look, order: Order, ask: Ask, fits: Sequence[Fit], now: float
+        self, look: _Look, order: BatchOrder, ask: SizeRange, fits: Sequence[Fit], now: float
     ) -> Fit:
         """Choose the first shape that starts as is thought, or else the one that starts first.
 
@@ -241,7 +246,7 @@ class Fitting:
         why = f"{words}, to start in {units.for_people(max(0.0, start - now))}"
         return msgspec.structs.replace(fit, start=start, why=why)
 
-    async def _start(self, look: _Look, order: Order, thought: float) -> float | None:
+    async def _start(self, look: _Look, order: BatchOrder, thought: float) -> float | None:
         """Find out when an order would start; nothing if it is refused."""
         kind = (_kind(order), order.nodes, order.time)
         if look.batch is None or (kind not in look.trials and len(look.trials) >= _TRIALS):
@@ -257,7 +262,7 @@ class Fitting:
         return look.trials[kind]
 
 
-def _kind(order: Order) -> Hashable:
+def _kind(order: BatchOrder) -> Hashable:
     return tuple(getattr(order, name) for name in _ALIKE)
 
 

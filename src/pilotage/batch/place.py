@@ -17,11 +17,11 @@ from pilotage.base.owner import me
 from pilotage.base.supervise import Background
 from pilotage.batch import job, offer, orders, submission
 from pilotage.batch import records as submissions
-from pilotage.batch.driver import Driver
-from pilotage.batch.ending import Data, Homing
-from pilotage.batch.held import Attempt, House, Telling
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.submission import End, Submission, Work
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.ending import JobStaging, ResultFetcher
+from pilotage.batch.held import Attempt, HeldJobs, ProgressWriter
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.job import moves, records, retry, template
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
@@ -31,7 +31,7 @@ from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
 from pilotage.run import launch, unchanged
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
@@ -50,12 +50,12 @@ _AGAIN_S = 5.0
 _EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
 
 
-class Direct:
+class BatchPlace:
     """Takes jobs for a site, has them submitted, and tells how they ended."""
 
     def __init__(
-        self, name: str, driver: Driver, queue: Queue, writer: Writer, place: launch.Place,
-        data: Data, listener: Listener,
+        self, name: str, driver: SubmissionDriver, queue: Queue, writer: Writer,
+        place: launch.LaunchContext, data: JobStaging, listener: JobListener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
         self._name = name
@@ -66,10 +66,10 @@ class Direct:
         self._launch = place
         self._data = data
         self._listener = listener
-        self._telling = Telling(writer, queue)
+        self._telling = ProgressWriter(writer, queue)
         self.place: Place
-        self._house = House(self._poke)
-        self._homing = Homing(driver.remote, self._house, data, self._telling)
+        self._house = HeldJobs(self._poke)
+        self._homing = ResultFetcher(driver.remote, self._house, data, self._telling)
         self._fitting = orders.Fitting(driver, self._house)
         #: What is wrong with the site, as it was last reported with waiting jobs.
         self._told = ""
@@ -125,7 +125,7 @@ class Direct:
                     self._house.out[adopted.attempt] = (out, work)
                     if out.order.fit is not None:
                         job.shape(adopted, out.order.fit)
-                    self._adopt(adopted, Room(out.root, out.key, work.place))
+                    self._adopt(adopted, ItemFolder(out.root, out.key, work.place))
         # These were claimed, and what claimed them died before it had written the intent down.
         self._begin(list(loose.values()))
 
@@ -137,7 +137,7 @@ class Direct:
 
     async def _guests(
         self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
-    ) -> list[Guest]:
+    ) -> list[BatchJob]:
         # What others submit runs elsewhere, and must not lay hands on files of this machine.
         bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
         # Steps of flows have folders of their own; without one there is nothing to ask.
@@ -152,10 +152,10 @@ class Direct:
             spec, binding = specs[claim.spec], records.read_binding(claim.binding)
             own = template.render(spec.cwd, {}) if claim.job in steps else ""
             base = spec.base or self._launch.base
-            made.append(Guest(claim, spec, binding, base, bounds.get(claim.job, ""), own))
+            made.append(BatchJob(claim, spec, binding, base, bounds.get(claim.job, ""), own))
         return made
 
-    def _adopt(self, one: Guest, room: Room) -> None:
+    def _adopt(self, one: BatchJob, room: ItemFolder) -> None:
         """Find out anew what a job is to leave; it was ordered by an earlier process."""
         try:
             job.order(one, room, self._site, self._launch)
@@ -192,7 +192,7 @@ class Direct:
             self._waiting = False
             self._queue.nudge(self.place.number)
 
-    def _let_go(self, ended: Sequence[Guest]) -> None:
+    def _let_go(self, ended: Sequence[BatchJob]) -> None:
         """Forget jobs whose ends are on disk, here and at the site."""
         crash.point("site.finished")
         out = []
@@ -214,11 +214,11 @@ class Direct:
             self._beside.start(self._telling.say([one.attempt for one in fresh], trouble))
         self._begin(fresh)
 
-    def _begin(self, guests: list[Guest]) -> None:
+    def _begin(self, guests: list[BatchJob]) -> None:
         for some in orders.groups(guests, self._site):
             self._beside.start(self._send(some))
 
-    async def _send(self, guests: list[Guest]) -> None:
+    async def _send(self, guests: list[BatchJob]) -> None:
         """Bring the data of jobs to the site, and submit them."""
         if not any(self._data.brings(one) for one in guests):
             await self._submit(guests)
@@ -237,7 +237,7 @@ class Direct:
             for task in coming:
                 task.cancel()
 
-    def _ready(self, one: Guest, task: asyncio.Task[bool]) -> bool:
+    def _ready(self, one: BatchJob, task: asyncio.Task[bool]) -> bool:
         """Say whether the data of a job is there; what nobody foresaw is the end of it alone."""
         error = task.exception()
         if error is None:
@@ -248,7 +248,7 @@ class Direct:
         )
         return False
 
-    async def _submit(self, guests: list[Guest]) -> None:
+    async def _submit(self, guests: list[BatchJob]) -> None:
         """Submit jobs whose data is there; those that have a choice get their shape now."""
         free = [one for one in guests if orders.malleable(one.spec)]
         if not free:
@@ -261,7 +261,7 @@ class Direct:
         for some in orders.groups(ready, self._site):
             await self._ask(some)
 
-    async def _shaped(self, one: Guest) -> bool:
+    async def _shaped(self, one: BatchJob) -> bool:
         """Have what a job runs written for its shape; say whether it may go on."""
         while not self._house.called_off(one):
             had = await self._try(one, self._data.shaped(one), "it waits")
@@ -269,7 +269,7 @@ class Direct:
                 return had
         return False
 
-    async def _ask(self, guests: list[Guest]) -> None:
+    async def _ask(self, guests: list[BatchJob]) -> None:
         """Submit jobs that ask for the same."""
         hello = await self._remote.ready()
         guests = [one for one in guests if not self._house.called_off(one)]
@@ -284,7 +284,7 @@ class Direct:
         }
         if declared:
             await self._writer.run(lambda db: moves.declare(db, declared))
-        works = [Work(place, *one.attempt) for place, one in enumerate(ready)]
+        works = [ArrayTask(place, *one.attempt) for place, one in enumerate(ready)]
         first = ready[0].spec
         order = orders.order_for(first, self._site, hello, key, len(ready), ready[0].fit)
         out = await self._driver.submit(orders.batch_of(first, self._site), order, works, items)
@@ -294,15 +294,15 @@ class Direct:
             await self._driver.stop(late)
 
     def _orders(
-        self, guests: list[Guest], root: str, key: str
-    ) -> tuple[list[Guest], list[dict[str, Any]]]:
+        self, guests: list[BatchJob], root: str, key: str
+    ) -> tuple[list[BatchJob], list[dict[str, Any]]]:
         """Write the orders of jobs; those for which that cannot be done have ended."""
-        ready: list[Guest] = []
+        ready: list[BatchJob] = []
         items: list[dict[str, Any]] = []
         for one in guests:
             try:
                 orders.check(one.spec, self._name, self._site)
-                room = Room(root, key, len(ready))
+                room = ItemFolder(root, key, len(ready))
                 items.append(job.order(one, room, self._site, self._launch))
             except ODD as error:
                 self._house.finish(
@@ -315,12 +315,12 @@ class Direct:
             self._listener.started(one.claim, one.binding, paths)
         return ready, items
 
-    async def _bring(self, one: Guest) -> bool:
+    async def _bring(self, one: BatchJob) -> bool:
         """Have what a job reads at the site; say whether the job may go on."""
         ready = await self._house.while_wanted(one, self._persist(one))
         return not self._house.called_off(one) and bool(ready)
 
-    async def _persist(self, one: Guest) -> bool:
+    async def _persist(self, one: BatchJob) -> bool:
         while not self._house.called_off(one):
             # All of a file may have to be read for it.
             if objection := await anyio.to_thread.run_sync(
@@ -336,11 +336,11 @@ class Direct:
                 return had
         return False
 
-    async def _have(self, one: Guest) -> None:
+    async def _have(self, one: BatchJob) -> None:
         await self._remote.ready()
         await self._data.bring(one)
 
-    async def _try(self, one: Guest, act: Awaitable[None], waits: str) -> bool | None:
+    async def _try(self, one: BatchJob, act: Awaitable[None], waits: str) -> bool | None:
         """Say whether what a job needs could be done; nothing if it must be tried again."""
         try:
             await act
@@ -365,7 +365,7 @@ class Direct:
                 items.append(_EMPTY)
                 continue
             try:
-                room = Room(one.root, key, place)
+                room = ItemFolder(one.root, key, place)
                 items.append(job.order(found, room, self._site, self._launch))
             except ODD as error:
                 self._house.finish(
@@ -377,7 +377,7 @@ class Direct:
 
     # -- what the driver says --------------------------------------------------------------------
 
-    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
+    def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
         """Hear that jobs run."""
         del words
         self._house.begin([(work.job, work.attempt) for _, work in works])
@@ -402,15 +402,15 @@ class Direct:
                 found.setdefault(told, []).append((work.job, work.attempt))
         return found
 
-    def over(self, one: Submission, work: Work, end: End) -> None:
+    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         """Hear that a job is over at the site."""
         found = self._house.guests.get((work.job, work.attempt))
         if found is None:
             self._beside.start(self._driver.forget([(one, work)]))
         else:
-            self._beside.start(self._close(found, Room(one.root, one.key, work.place), end))
+            self._beside.start(self._close(found, ItemFolder(one.root, one.key, work.place), end))
 
-    async def _close(self, one: Guest, room: Room, end: End) -> None:
+    async def _close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> None:
         try:
             closed = await self._homing.close(one, room, end)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
@@ -457,7 +457,7 @@ class Direct:
         """Bring home what running jobs write, and tell what keeps the others."""
         await self._explain()
         writing = [
-            (one, Room(out.root, out.key, work.place))
+            (one, ItemFolder(out.root, out.key, work.place))
             for attempt, (out, work) in self._house.out.items()
             if work.began and not work.over and (one := self._house.guests.get(attempt))
         ]

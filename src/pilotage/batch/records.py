@@ -8,14 +8,14 @@ from typing import Literal
 import msgspec
 
 from pilotage.base import text
-from pilotage.batch.submission import Submission, Work
-from pilotage.batch.system.model import Order
+from pilotage.batch.submission import ArrayTask, Submission
+from pilotage.batch.system.model import BatchOrder
 from pilotage.match.place import queue_mark
 from pilotage.store import Db
 
 #: Characters of a reason that are kept.
 _LONGEST = 400
-_order = msgspec.json.Decoder(Order)
+_order = msgspec.json.Decoder(BatchOrder)
 
 
 def number(db: Db, site: str) -> int:
@@ -63,7 +63,7 @@ def begin(db: Db, sites: Sequence[str]) -> None:
 
 
 def intend(
-    db: Db, site: str, batch: str, order: Order, works: Sequence[Work], now: float
+    db: Db, site: str, batch: str, order: BatchOrder, works: Sequence[ArrayTask], now: float
 ) -> Submission:
     """Write down what is about to be submitted."""
     row = int(
@@ -77,7 +77,7 @@ def intend(
     return Submission(row, order.key, batch, order, works=by_place, created=now)
 
 
-def renew(db: Db, one: Submission, order: Order, now: float) -> None:
+def renew(db: Db, one: Submission, order: BatchOrder, now: float) -> None:
     """Write down that a submission is tried anew, under another key, and that this one is over."""
     db.run("submission_renew", id=one.id, key=order.key, body=_body(order))
     db.run("submission_former", id=one.id, key=one.key, body=_body(one.order), now=now)
@@ -114,9 +114,9 @@ def load(db: Db, site: str) -> list[Submission]:
             row, key, batch, _order.decode(body), known, given, tries, created=made, sent=True
         )
     for row, place, job, attempt, pilot in db.rows("submitted_out", site=site):
-        found[row].works[place] = Work(place, job or 0, attempt or 0, pilot or 0)
+        found[row].works[place] = ArrayTask(place, job or 0, attempt or 0, pilot or 0)
     return list(found.values())
 
 
-def _body(order: Order) -> str:
+def _body(order: BatchOrder) -> str:
     return msgspec.json.encode(order).decode()

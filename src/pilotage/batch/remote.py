@@ -14,11 +14,11 @@ import anyio
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock, WallClock, dice
-from pilotage.batch.gate import Gate
-from pilotage.batch.login import Boot, Hand, Hello, News
-from pilotage.batch.model import Site
+from pilotage.batch.gate import CommandLimits
+from pilotage.batch.login import HelperInfo, HelperStart, LoginHelper, News
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.shell.model import Shell
-from pilotage.batch.system.model import Call, Said
+from pilotage.batch.system.model import BatchCommand, Output
 
 #: What is allowed beyond a command's own time for its answer to arrive.
 _GRACE_S = 15.0
@@ -32,13 +32,13 @@ _LOOK_S, _ANYWAY_S = 2.0, 900.0
 _TRIES, _TRY_S = 5, 1.0
 
 
-class Remote:
+class SiteConnection:
     """One site: `keep` holds the connection, everything else uses it."""
 
     def __init__(
         self,
         name: str,
-        site: Site,
+        site: SiteSettings,
         shell: Shell,
         program: bytes,
         folder: str,
@@ -50,7 +50,7 @@ class Remote:
         self.name = name
         self.site = site
         self.shell = shell
-        self.gate = Gate(
+        self.gate = CommandLimits(
             name, at_once=site.at_once, per_second=site.per_second, clock=clock, chance=chance
         )
         #: Hears of what happened at the site.
@@ -59,13 +59,13 @@ class Remote:
         self.trouble = "not connected yet"
         #: Since when it is as it is.
         self.since = 0.0
-        self.hello = Hello()
-        self._boot = Boot(name, site.python, folder, program)
+        self.hello = HelperInfo()
+        self._boot = HelperStart(name, site.python, folder, program)
         self._clock = clock or WallClock()
         self._chance = chance or dice()
-        self._hand: Hand | None = None
+        self._hand: LoginHelper | None = None
         self._ready = asyncio.Event()
-        self._asking: dict[Call, asyncio.Task[Said]] = {}
+        self._asking: dict[BatchCommand, asyncio.Task[Output]] = {}
         self._channels: set[asyncio.Task[int]] = set()
         self._doubts: asyncio.Task[None] | None = None
 
@@ -79,7 +79,7 @@ class Remote:
         """The call of our program at the site, once there was a connection."""
         return (self.site.python, f"{self.hello.root}/bin/{self._boot.digest}.pyz")
 
-    async def ready(self) -> Hello:
+    async def ready(self) -> HelperInfo:
         """Wait until there is a connection."""
         await self._ready.wait()
         return self.hello
@@ -88,12 +88,12 @@ class Remote:
 
     async def run(
         self,
-        call: Call,
+        call: BatchCommand,
         *,
         timeout: float = _CALL_S,  # noqa: ASYNC109 - it is the site that counts it
         folder: str = "",
         ask: bool = False,
-    ) -> Said:
+    ) -> Output:
         """Run a command of the batch system.
 
         `Unavailable` means that it was certainly not run, `Unsure` that it may have been.
@@ -108,12 +108,12 @@ class Remote:
             task.add_done_callback(lambda done: self._answered(call, done))
         return await asyncio.shield(task)
 
-    def _answered(self, call: Call, done: asyncio.Task[Said]) -> None:
+    def _answered(self, call: BatchCommand, done: asyncio.Task[Output]) -> None:
         del self._asking[call]
         if not done.cancelled():
             done.exception()  # whoever asked may have gone
 
-    async def _run(self, call: Call, seconds: float, folder: str) -> Said:
+    async def _run(self, call: BatchCommand, seconds: float, folder: str) -> Output:
         async with self.gate.turn():
             try:
                 said = await self.call(
@@ -133,7 +133,7 @@ class Remote:
                 raise errors.Unsure(f"{self.name}: {words}")
             if said["exit"] == 0:
                 self.gate.worked()
-        return Said(said["exit"], said["out"], said.get("err", ""))
+        return Output(said["exit"], said["out"], said.get("err", ""))
 
     async def call(self, op: str, *, patience: float = _CALL_S, **values: object) -> dict[str, Any]:
         """Ask the program at the login node."""
@@ -211,7 +211,7 @@ class Remote:
             left -= _LOOK_S
 
     @contextlib.asynccontextmanager
-    async def once(self) -> AsyncIterator[Hand]:
+    async def once(self) -> AsyncIterator[LoginHelper]:
         """Have a connection within the block, or an error that says why there is none."""
         await self.shell.connect()
         async with self._boot.begin(self.shell, self._hear) as hand:
@@ -239,14 +239,14 @@ class Remote:
             self._doubts = asyncio.create_task(_prove(self._hand))
 
 
-async def _prove(hand: Hand) -> None:
+async def _prove(hand: LoginHelper) -> None:
     try:
         await hand.ask("hello", {}, _GRACE_S)
     except errors.PilotageError:
         hand.kill()
 
 
-def _program(call: Call) -> str:
+def _program(call: BatchCommand) -> str:
     """Return the name of the program that a call is of."""
     words = (word for word in call.argv if word != "env" and not word.startswith("-"))
     return next(words, call.argv[0])

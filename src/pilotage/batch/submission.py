@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pilotage.batch.system.model import Cause, Item, Order, Phase
+from pilotage.batch.system.model import BatchItem, BatchOrder, EndCause, Phase
 
 #: Listings in a row that must be without something before it counts as gone.
 _EMPTY = 2
@@ -29,7 +29,7 @@ def new_key() -> str:
     return "pl" + "".join(secrets.choice(_LETTERS) for _ in range(13))
 
 
-class Work(msgspec.Struct):
+class ArrayTask(msgspec.Struct):
     """One of what a submission is for."""
 
     #: Its number in the array.
@@ -66,13 +66,13 @@ class Submission(msgspec.Struct):
     id: int
     key: str
     batch: str
-    order: Order
+    order: BatchOrder
     #: Whether the batch system is known to have it.
     known: bool = False
     #: The id that it has there.
     number: str = ""
     tries: int = 1
-    works: dict[int, Work] = {}
+    works: dict[int, ArrayTask] = {}
     #: When the intent was written down, by the clock of the wall.
     created: float = 0.0
     #: When the batch system was last asked for it, on our clock; 0 while nobody has asked.
@@ -92,7 +92,7 @@ class Submission(msgspec.Struct):
     former: list[str] = []
 
     @property
-    def live(self) -> list[Work]:
+    def live(self) -> list[ArrayTask]:
         """What of it is not over."""
         return [work for work in self.works.values() if not work.over]
 
@@ -108,41 +108,45 @@ class Submission(msgspec.Struct):
         return ": ".join(part for part in (name, words) if part)
 
 
-class Known(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True):
     """The batch system has it."""
 
     number: str
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class NotAccepted(msgspec.Struct, frozen=True):
     """The batch system does not have it and never will: it may be submitted anew, once fenced."""
 
 
-class Began(msgspec.Struct, frozen=True):
+class ReportedRunning(msgspec.Struct, frozen=True):
     """The scheduler says that it runs."""
 
-    work: Work
-    item: Item
+    work: ArrayTask
+    item: BatchItem
 
 
-class Over(msgspec.Struct, frozen=True):
+class ReportedOver(msgspec.Struct, frozen=True):
     """The scheduler says that it is over, and its own evidence has not come."""
 
-    work: Work
-    item: Item
+    work: ArrayTask
+    item: BatchItem
 
 
-class Gone(msgspec.Struct, frozen=True):
+class Vanished(msgspec.Struct, frozen=True):
     """It is not listed any more, and nothing tells how it ended."""
 
-    work: Work
+    work: ArrayTask
 
 
-Finding = Known | Unknown | Began | Over | Gone
+Finding = Accepted | NotAccepted | ReportedRunning | ReportedOver | Vanished
 
 
 def look(
-    one: Submission, found: Sequence[Item], remembered: Sequence[Item], now: float, settle: float
+    one: Submission,
+    found: Sequence[BatchItem],
+    remembered: Sequence[BatchItem],
+    now: float,
+    settle: float,
 ) -> list[Finding]:
     """Say what a good listing, and history where there is one, tell of a submission.
 
@@ -150,21 +154,21 @@ def look(
     """
     if not one.known:
         if listed := [*found, *remembered]:
-            return [Known(_whole(listed, one.order.count))]
-        return [Unknown()] if _missing(one, now, settle) else []
+            return [Accepted(_whole(listed, one.order.count))]
+        return [NotAccepted()] if _missing(one, now, settle) else []
     by_place = _latest(found, remembered)
     findings = [_judge(one, work, by_place.get(work.place), now, settle) for work in one.live]
     return [finding for finding in findings if finding is not None]
 
 
-def _latest(found: Sequence[Item], remembered: Sequence[Item]) -> dict[int, Item]:
+def _latest(found: Sequence[BatchItem], remembered: Sequence[BatchItem]) -> dict[int, BatchItem]:
     """Choose the item that counts for each place.
 
     There may be several, if a submit command was heard twice: then all but one have found the claim
     taken and ended at once, so that one which has not ended tells more than one which has.
     """
     by_id = {item.id: item for item in (*remembered, *found)}
-    by_place: dict[int, Item] = {}
+    by_place: dict[int, BatchItem] = {}
     for item in by_id.values():
         known = by_place.get(item.index)
         if known is None or _weight(item) > _weight(known):
@@ -172,10 +176,10 @@ def _latest(found: Sequence[Item], remembered: Sequence[Item]) -> dict[int, Item
     return by_place
 
 
-def _weight(item: Item) -> int:
+def _weight(item: BatchItem) -> int:
     if item.phase is not Phase.OVER:
         return 2
-    return 0 if item.cause is Cause.EXITED and not item.exit else 1
+    return 0 if item.cause is EndCause.EXITED and not item.exit else 1
 
 
 def _missing(one: Submission, now: float, settle: float) -> bool:
@@ -192,7 +196,7 @@ def _missing(one: Submission, now: float, settle: float) -> bool:
 
 
 def _judge(
-    one: Submission, work: Work, item: Item | None, now: float, settle: float
+    one: Submission, work: ArrayTask, item: BatchItem | None, now: float, settle: float
 ) -> Finding | None:
     if item is None:
         work.over_since = 0.0
@@ -202,24 +206,24 @@ def _judge(
         if work.absent == 1:
             work.absent_since = now
         enough = work.absent >= _ABSENT and now - work.absent_since >= max(settle, LINGER_S)
-        return Gone(work) if enough or _waited(work, now) else None
+        return Vanished(work) if enough or _waited(work, now) else None
     work.absent = 0
     if item.phase is Phase.OVER:
         work.over_since = work.over_since or now
         known = work.parting is not None or now - work.over_since >= LINGER_S
-        return Over(work, item) if known else None
+        return ReportedOver(work, item) if known else None
     work.over_since = 0.0
     if _waited(work, now):
-        return Gone(work)
-    return Began(work, item) if item.phase is Phase.RUNNING and not work.began else None
+        return Vanished(work)
+    return ReportedRunning(work, item) if item.phase is Phase.RUNNING and not work.began else None
 
 
-def _waited(work: Work, now: float) -> bool:
+def _waited(work: ArrayTask, now: float) -> bool:
     """Say whether a scheduler has had its time to say why it ended something."""
     return work.parting is not None and now - work.parting_since >= LINGER_S
 
 
-def _whole(items: Iterable[Item], count: int) -> str:
+def _whole(items: Iterable[BatchItem], count: int) -> str:
     """Name a submission by the first of its parts that is listed."""
     first = min((item.id for item in items), key=lambda one: (len(one), one))
     return _PART.sub("", first) if count > 1 else first
@@ -239,21 +243,21 @@ def forget_listings(one: Submission) -> None:
     one.sent = False
 
 
-class End(msgspec.Struct, frozen=True):
+class TaskEnd(msgspec.Struct, frozen=True):
     """How a work ended: its own evidence, the scheduler's word, or nothing but its absence."""
 
     evidence: dict[str, Any] | None = None
-    item: Item | None = None
+    item: BatchItem | None = None
     #: Why it never began and never will; empty if it did or may have.
     never: str = ""
     #: Whether the batch system would refuse it again.
     final: bool = False
 
 
-class Party(Protocol):
+class SubmissionOwner(Protocol):
     """Whose work it is: the jobs of a site, or its pilots."""
 
-    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
+    def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
         """Hear that works run."""
 
     def taken(self, one: Submission) -> None:
@@ -262,7 +266,7 @@ class Party(Protocol):
     def said(self, one: Submission, words: str) -> None:
         """Hear the last word about what waits; `words` of a work, if it has some, tell more."""
 
-    def over(self, one: Submission, work: Work, end: End) -> None:
+    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         """Hear that a work is over; it stays until `forget` is called."""
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:

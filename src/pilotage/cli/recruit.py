@@ -13,7 +13,7 @@ from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
-    from pilotage.batch.wish import Wish
+    from pilotage.batch.wish import PilotRequest
 
 _MOST = 10_000
 
@@ -35,11 +35,11 @@ class Wishes:
     account: Annotated[str, _option("Account; else the site's default.")] = ""
     idle: Annotated[str, _option("Leave after so long without work, such as 5m.")] = ""
 
-    def read(self) -> Wish:
+    def read(self) -> PilotRequest:
         """Check what was asked for."""
         from pilotage.batch import wish
 
-        found = wish.Wish(
+        found = wish.PilotRequest(
             cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
             gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
             queue=self.queue, account=self.account,

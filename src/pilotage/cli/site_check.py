@@ -13,14 +13,14 @@ from cyclopts import Parameter
 
 from pilotage.base import errors, units
 from pilotage.batch import files
-from pilotage.batch.model import Site
-from pilotage.batch.remote import Remote
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.remote import SiteConnection
 from pilotage.batch.shell.choose import choose
 from pilotage.batch.shell.model import Shell
-from pilotage.batch.shell.ssh import Ssh
-from pilotage.batch.shell.words import Kind
+from pilotage.batch.shell.ssh import SshShell
+from pilotage.batch.shell.words import TroubleKind
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Batch, BatchError, Call
+from pilotage.batch.system.model import BatchCommand, BatchError, BatchSystem
 from pilotage.batch.system.tools import Tools
 from pilotage.cli import site_heard, site_trial
 from pilotage.cli.answer import Answer
@@ -80,7 +80,9 @@ async def _all(walk: _Walk, name: str) -> list[Check]:
 class _Walk:
     """One look at a site."""
 
-    def __init__(self, name: str, site: Site, state: Path, trial: float, *, rate: bool) -> None:
+    def __init__(
+        self, name: str, site: SiteSettings, state: Path, trial: float, *, rate: bool
+    ) -> None:
         """Take how long to wait for a job, which is none if it is 0."""
         self._name = name
         self._site = site
@@ -93,7 +95,7 @@ class _Walk:
         """Look at one thing after the other; what cannot be reached is not looked at."""
         from pilotage.pilot import pack
 
-        if isinstance(self._shell, Ssh):
+        if isinstance(self._shell, SshShell):
             try:
                 await self._shell.connect()
             except errors.PilotageError as error:
@@ -102,7 +104,7 @@ class _Walk:
                 return
             yield Check("host key", "ok", f"the key of {self._site.host} is the known one")
             yield Check("login", "ok", "there is a connection")
-        remote = Remote(self._name, self._site, self._shell, pack.archive(), self._place)
+        remote = SiteConnection(self._name, self._site, self._shell, pack.archive(), self._place)
         try:
             async for one in self._inside(remote):
                 yield one
@@ -111,12 +113,12 @@ class _Walk:
         finally:
             await self._shell.close()
 
-    async def _inside(self, remote: Remote) -> AsyncIterator[Check]:
+    async def _inside(self, remote: SiteConnection) -> AsyncIterator[Check]:
         asked = time.time()
         async with remote.once():
             for one in _greeting(remote, asked):
                 yield one
-            if self._site.link == "relay" and isinstance(self._shell, Ssh):
+            if self._site.link == "relay" and isinstance(self._shell, SshShell):
                 yield await self._port()
             folder = f"{remote.hello.root}/local"
             batch = known.adapter(
@@ -143,12 +145,12 @@ class _Walk:
             return Check("ports", "warn", f'{error}: pilots there need `link = "direct"`')
         return Check("ports", "ok", "pilots there reach the hub by our connection")
 
-    async def _queue(self, remote: Remote, batch: Batch) -> Check | None:
+    async def _queue(self, remote: SiteConnection, batch: BatchSystem) -> Check | None:
         queue, command = self._site.defaults.queue, batch.queue if isinstance(batch, Tools) else ()
         if not queue or not command:
             return None
         try:
-            said = await remote.run(Call((*command, queue)), ask=True)
+            said = await remote.run(BatchCommand((*command, queue)), ask=True)
         except errors.PilotageError as error:
             return Check("queue", "bad", _words(error))
         if said.exit:
@@ -166,21 +168,21 @@ class _Walk:
         return Check("rate", "ok", f"{rate} a second, as far as the login node")
 
 
-def _no_way(shell: Ssh, error: errors.PilotageError) -> list[Check]:
+def _no_way(shell: SshShell, error: errors.PilotageError) -> list[Check]:
     """Tell apart a host that is not there, one that is another, and one that knows us not."""
     trouble = shell.nest.trouble()
     words = _words(error)
-    match trouble.kind if trouble else Kind.OTHER:
-        case Kind.UNKNOWN_KEY | Kind.CHANGED_KEY:
+    match trouble.kind if trouble else TroubleKind.OTHER:
+        case TroubleKind.UNKNOWN_KEY | TroubleKind.CHANGED_KEY:
             return [Check("host key", "bad", words)]
-        case Kind.LOGIN:
+        case TroubleKind.LOGIN:
             known_key = Check("host key", "ok", f"the key of {shell.host} is the known one")
             return [known_key, Check("login", "bad", words)]
         case _:
             return [Check("host", "bad", words)]
 
 
-def _greeting(remote: Remote, asked: float) -> list[Check]:
+def _greeting(remote: SiteConnection, asked: float) -> list[Check]:
     """Judge what the program at the login node says of itself."""
     hello = remote.hello
     late = time.time() - asked
@@ -202,7 +204,7 @@ def _greeting(remote: Remote, asked: float) -> list[Check]:
     ]  # fmt: skip
 
 
-async def _tools(remote: Remote, batch: Batch) -> Check:
+async def _tools(remote: SiteConnection, batch: BatchSystem) -> Check:
     try:
         said = await remote.run(batch.version(), ask=True)
     except errors.PilotageError as error:
@@ -215,7 +217,7 @@ async def _tools(remote: Remote, batch: Batch) -> Check:
     return Check(batch.name, "ok", "our own queue" if batch.name == "local" else words)
 
 
-async def _listing(remote: Remote, batch: Batch) -> Check:
+async def _listing(remote: SiteConnection, batch: BatchSystem) -> Check:
     began = time.monotonic()
     try:
         found = batch.listed(await remote.run(batch.listing(), ask=True))
@@ -227,11 +229,13 @@ async def _listing(remote: Remote, batch: Batch) -> Check:
     return Check("listing", "ok", f"{len(found)} of ours there, in {taken}")
 
 
-async def _extra(remote: Remote, programs: tuple[str, ...], what: str, without: str) -> Check:
+async def _extra(
+    remote: SiteConnection, programs: tuple[str, ...], what: str, without: str
+) -> Check:
     there = []
     for program in programs:
         with contextlib.suppress(errors.Unavailable):
-            said = await remote.run(Call((program, "--version")), ask=True)
+            said = await remote.run(BatchCommand((program, "--version")), ask=True)
             there += [program] if said.exit == 0 else []
     if there:
         return Check(what, "ok", f"{', '.join(there)} at the login node")

@@ -8,9 +8,9 @@ import shlex
 import time
 
 from pilotage.base import errors, units
-from pilotage.batch.remote import Remote
+from pilotage.batch.remote import SiteConnection
 from pilotage.batch.submission import new_key
-from pilotage.batch.system.model import Batch, BatchError, Item, Order, Phase
+from pilotage.batch.system.model import BatchError, BatchItem, BatchOrder, BatchSystem, Phase
 from pilotage.cli.doctor import Check
 
 _WALL_S = 120.0
@@ -19,7 +19,7 @@ _POLL_S = 2.0
 _LINGER_S = 60.0
 
 
-async def try_job(remote: Remote, batch: Batch, patience: float) -> Check:
+async def try_job(remote: SiteConnection, batch: BatchSystem, patience: float) -> Check:
     """Have a job write a file in the folder of the site, and wait for it."""
     key = new_key()
     try:
@@ -32,7 +32,7 @@ async def try_job(remote: Remote, batch: Batch, patience: float) -> Check:
     return Check("job", "ok", words)
 
 
-async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
+async def _try(remote: SiteConnection, batch: BatchSystem, key: str, patience: float) -> str:
     folder = f"{remote.hello.root}/s/{key}"
     order = _order(remote, key, folder)
     await remote.call("prepare", key=key, order={"v": 1, "key": key, "items": []},
@@ -40,7 +40,7 @@ async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
     began = time.monotonic()
     number = batch.submitted(await remote.run(batch.submit(order), folder=folder))
     over: float | None = None
-    item: Item | None = None
+    item: BatchItem | None = None
     while time.monotonic() - began < patience:
         if node := await _written(remote, f"{folder}/ok"):
             taken = units.for_people(time.monotonic() - began)
@@ -59,27 +59,27 @@ async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
     raise errors.TimedOut(f"{number or key} is not in any listing")
 
 
-def _order(remote: Remote, key: str, folder: str) -> Order:
+def _order(remote: SiteConnection, key: str, folder: str) -> BatchOrder:
     given = remote.site.defaults
     place = shlex.quote(folder)
     script = f"#!/bin/sh\nhostname >{place}/ok.part && mv {place}/ok.part {place}/ok\n"
-    return Order(
+    return BatchOrder(
         key=key, script=script, folder=folder, queue=given.queue, account=given.account,
         qos=given.qos, constraint=given.constraint, reservation=given.reservation,
         time=min(_WALL_S, units.seconds(given.time)) if given.time else _WALL_S,
     )  # fmt: skip
 
 
-async def _list(remote: Remote, batch: Batch) -> list[Item]:
+async def _list(remote: SiteConnection, batch: BatchSystem) -> list[BatchItem]:
     return batch.listed(await remote.run(batch.listing(), ask=True))
 
 
-async def _written(remote: Remote, path: str) -> str:
+async def _written(remote: SiteConnection, path: str) -> str:
     found = (await remote.call("read", paths=[path], most=256))["files"][path]
     return base64.b64decode(found["data"]).decode(errors="replace").strip() if found else ""
 
 
-def _why(item: Item | None, number: str, folder: str) -> str:
+def _why(item: BatchItem | None, number: str, folder: str) -> str:
     if item is None:
         return f"{number} has ended and left nothing in {folder}: do worker nodes see it?"
     said = f"exit status {item.exit}" if item.exit is not None else item.words

@@ -26,7 +26,7 @@ from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
 from pilotage.project.folder import ProjectFolder
 from pilotage.run import unchanged
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
@@ -44,7 +44,7 @@ class Beginner:
     """Begins the workflows of queued jobs, and hears what people want of those that run."""
 
     def __init__(
-        self, project: ProjectFolder, writer: Writer, reader: Db, listener: Listener,
+        self, project: ProjectFolder, writer: Writer, reader: Db, listener: JobListener,
         queued: set[int], bell: Wakeup,
     ) -> None:  # fmt: skip
         """Take the jobs in the queue, which others add to, and what is rung then."""

@@ -18,13 +18,13 @@ from pilotage.flow import broker as line
 from pilotage.flow.outcomes import FlowSteps
 from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 
 def make(
     project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
-    listener: Listener, lines: Lines, address: Address,
+    listener: JobListener, lines: Lines, address: Address,
 ) -> EdgeSites:  # fmt: skip
     """Put the service together; `address` is how sites know this hub.
 

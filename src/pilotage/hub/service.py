@@ -30,7 +30,7 @@ from pilotage.pilot.sync import Counter
 from pilotage.pilot.table import Roster
 from pilotage.project import settings as config
 from pilotage.project import tokens
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.status import sites
 from pilotage.store import Db, Writer
 
@@ -46,7 +46,7 @@ class Service:
 
     def __init__(
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
-        listener: Listener, events: Callable[[], ASGIApp], lines: Lines,
+        listener: JobListener, events: Callable[[], ASGIApp], lines: Lines,
     ) -> None:  # fmt: skip
         """Put the parts together; `events` makes what takes messages that are posted.
 

@@ -12,12 +12,12 @@ import anyio.to_thread
 
 from pilotage.base import errors
 from pilotage.batch import files, records
-from pilotage.batch.connections import Ways
-from pilotage.batch.data import Carrier
-from pilotage.batch.driver import Driver
-from pilotage.batch.model import Site
-from pilotage.batch.place import Direct
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.connections import SiteConnections
+from pilotage.batch.data import SiteStaging
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.place import BatchPlace
+from pilotage.batch.tunnels import Tunnels
 from pilotage.data.export import Exports
 from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
@@ -29,7 +29,7 @@ from pilotage.pilot.table import Roster
 from pilotage.pool.orders import Own
 from pilotage.pool.pilots_at_site import Factory
 from pilotage.run import launch
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.batch")
@@ -51,7 +51,7 @@ class Sites:
 
     def __init__(
         self, project: Project, writer: Writer, queue: Queue, roster: Roster,
-        place: launch.Place, listener: Listener,
+        place: launch.LaunchContext, listener: JobListener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
         self._project = project
@@ -67,14 +67,14 @@ class Sites:
         if not found:
             return
         program = await anyio.to_thread.run_sync(pack.archive)
-        ways = Ways(self._project, self._writer, program)
+        ways = SiteConnections(self._project, self._writer, program)
         digests, exports = Digests(), Exports()
         images = Images(self._project.root, self._project.state / "images")
         try:
             async with exports, anyio.create_task_group() as tasks:
                 work = functools.partial(self._work, Goods(digests, exports, images))
 
-                def begin(name: str, site: Site) -> None:
+                def begin(name: str, site: SiteSettings) -> None:
                     tasks.start_soon(ways.keep, name, site, work)
 
                 mine = {name: one for name, one in found.items() if await self._stands(name)}
@@ -85,7 +85,7 @@ class Sites:
         finally:
             digests.close()
 
-    async def _follow(self, begin: Callable[[str, Site], None], known: set[str]) -> None:
+    async def _follow(self, begin: Callable[[str, SiteSettings], None], known: set[str]) -> None:
         """Begin with sites whose files come later."""
         wrong: dict[str, str] = {}
         while True:
@@ -109,10 +109,12 @@ class Sites:
         stand = functools.partial(records.stand, site=name, way="batch")
         return await self._writer.run(stand)
 
-    async def _work(self, goods: Goods, name: str, driver: Driver, doors: Doors) -> None:
+    async def _work(
+        self, goods: Goods, name: str, driver: SubmissionDriver, doors: Tunnels
+    ) -> None:
         """Keep one site at work."""
-        carrier = Carrier(driver.remote, doors, self._project.state, *goods)
-        direct = Direct(
+        carrier = SiteStaging(driver.remote, doors, self._project.state, *goods)
+        direct = BatchPlace(
             name, driver, self._queue, self._writer, self._place, carrier, self._listener
         )
         patron = Own(name, self._roster, self._writer, self._project.state / ADDRESS)

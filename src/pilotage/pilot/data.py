@@ -17,11 +17,11 @@ from pilotage.base import crash, durable, errors, text
 from pilotage.base.owner import me
 from pilotage.batch import job as guest
 from pilotage.batch import records as sites
-from pilotage.batch.job import Guest
+from pilotage.batch.job import BatchJob
 from pilotage.data.stage import landing
 from pilotage.data.stage.digest import Changed, Digests
 from pilotage.data.stage.landing import Landing
-from pilotage.data.stage.model import Digest, Key, Wanted
+from pilotage.data.stage.model import Digest, Key, WantedFile
 from pilotage.data.transfer.version import Version
 from pilotage.event import content
 from pilotage.job import model, moves, records, template
@@ -46,7 +46,7 @@ _PLAIN = text.dump(model.Binding())
 class Staged(msgspec.Struct):
     """An attempt with data, and where that is."""
 
-    guest: Guest
+    guest: BatchJob
     folders: Folders
     #: By digest, the version of a file here that has this content; nothing before they were read.
     sources: dict[str, Key] | None = None
@@ -56,7 +56,7 @@ class Arrival(msgspec.Struct):
     """What an attempt has left, on its way home."""
 
     files: list[Landing]
-    places: list[landing.Place]
+    places: list[landing.LandingPlan]
     #: Whether all of it is in its place.
     shown: bool = False
 
@@ -73,7 +73,7 @@ class Arrival(msgspec.Struct):
 class Staging:
     """Knows what attempts on pilots read, and puts what they leave in its place."""
 
-    def __init__(self, queue: Queue, where: launch.Place, reader: Db) -> None:
+    def __init__(self, queue: Queue, where: launch.LaunchContext, reader: Db) -> None:
         """Take where jobs would run if they ran here."""
         self._queue = queue
         self._reader = reader
@@ -121,7 +121,7 @@ class Staging:
         file = await anyio.to_thread.run_sync(_open, source)
         return file, source.version.size
 
-    def _guest(self, claim: moves.Claim, spec: model.JobSpec) -> Guest:
+    def _guest(self, claim: moves.Claim, spec: model.JobSpec) -> BatchJob:
         # What others submit runs elsewhere, and must not lay hands on files of this machine.
         bounds = self._place.base if claim.owner not in {"", me()} else ""
         own = ""
@@ -129,7 +129,7 @@ class Staging:
             # A step of a workflow has a folder of its own, which this hub has made.
             own = template.render(spec.cwd, {})
         binding = records.read_binding(claim.binding)
-        return Guest(claim, spec, binding, spec.base or self._place.base, bounds, own)
+        return BatchJob(claim, spec, binding, spec.base or self._place.base, bounds, own)
 
     async def _read(self, facts: Facts, claim: moves.Claim, spec: model.JobSpec) -> Staged:
         """Find out what a job reads; all of a file may have to be read for it."""
@@ -229,7 +229,7 @@ def _expect(one: Staged, found: Mapping[str, Any]) -> Arrival:
     return Arrival([Landing(file) for file in files], places)
 
 
-def _is_here(wanted: Wanted) -> bool:
+def _is_here(wanted: WantedFile) -> bool:
     """Say whether a file came home before, and only nobody was told so."""
     with contextlib.suppress(OSError):
         facts = os.lstat(wanted.local)

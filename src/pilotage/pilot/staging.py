@@ -9,7 +9,7 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.batch import job as guest
-from pilotage.batch.job import Guest
+from pilotage.batch.job import BatchJob
 from pilotage.job import model
 from pilotage.pilot.model import Facts, Project
 from pilotage.pilot.stencil import Refused
@@ -53,7 +53,7 @@ def in_place(facts: Facts, spec: model.JobSpec) -> bool:
     return seen is not Project.HIDDEN
 
 
-def has_data(one: Guest, project: str) -> bool:
+def has_data(one: BatchJob, project: str) -> bool:
     """Say whether a job reads or writes files of the project, or runs in it."""
     spec = one.spec
     if one.base != project:
@@ -65,7 +65,7 @@ def has_data(one: Guest, project: str) -> bool:
 
 
 def order(
-    one: Guest, folders: Folders, facts: Facts, place: launch.Place, kind: str
+    one: BatchJob, folders: Folders, facts: Facts, place: launch.LaunchContext, kind: str
 ) -> dict[str, Any]:
     """Write the launch of a job, and what of its data is where on the node."""
     spec = one.spec

@@ -22,8 +22,8 @@ from pilotage.pilot.stencil import CalledOff, Refused, Stencils
 from pilotage.pilot.table import OVER, Held, Line, Pilot, Roster
 from pilotage.project.settings import Pilots
 from pilotage.run import output
-from pilotage.run.local import Listener
-from pilotage.run.model import Why
+from pilotage.run.local import JobListener
+from pilotage.run.model import EndReason
 from pilotage.run.outcome import classify
 from pilotage.store import Db
 
@@ -43,7 +43,7 @@ class Counter:
 
     def __init__(
         self, queue: Queue, roster: Roster, stencils: Stencils, staging: Staging,
-        settings: Pilots, folder: str, listener: Listener,
+        settings: Pilots, folder: str, listener: JobListener,
     ) -> None:  # fmt: skip
         """Get ready; what payloads write is kept below `folder`."""
         self._queue = queue
@@ -272,7 +272,7 @@ class Counter:
 def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.End:
     """Return what an end that a pilot reports means for its job."""
     ending = validate.ending(end)
-    if ending.reason is Why.NOT_STARTED:
+    if ending.reason is EndReason.NOT_STARTED:
         # What a node lacks, such as a folder or a program, is no fault of the job.
         return _refused(pilot, ending.message)
     if end.unsaved:

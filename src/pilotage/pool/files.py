@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import errors, toml, units
 from pilotage.batch import wish
-from pilotage.batch.wish import Wish
+from pilotage.batch.wish import PilotRequest
 from pilotage.pool.controller.linear import Linear, judge
 from pilotage.pool.controller.relative import RelativeSupply
 from pilotage.pool.controller.stepwise import Rule, Stepwise
@@ -48,9 +48,9 @@ class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     #: It leaves by itself after so long without work; empty means the hub's own rule.
     idle: str = ""
 
-    def wish(self) -> Wish:
+    def wish(self) -> PilotRequest:
         """Return what is asked for when such a pilot is."""
-        found = Wish(
+        found = PilotRequest(
             cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
             gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
             queue=self.queue, account=self.account,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.edge import view
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
@@ -55,7 +55,7 @@ def measure(
 
 
 def see(
-    name: str, pool: Pool, site: Site, mine: list[Drone], past: Ended, row: Row, now: float
+    name: str, pool: Pool, site: SiteSettings, mine: list[Drone], past: Ended, row: Row, now: float
 ) -> tuple[Sight, Reading]:
     """Sum up what is seen of one pool."""
     wish = pool.pilot.wish()
@@ -102,7 +102,7 @@ def _memory(ready: list[Drone], before: float) -> float:
 
 
 def look(
-    ledger: Ledger, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+    ledger: Ledger, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, SiteSettings],
     rows: Mapping[str, Row], found: Mapping[str, list[Drone]],
     marks: Mapping[int, tuple[float, float]], now: float,
 ) -> dict[str, Seen]:  # fmt: skip

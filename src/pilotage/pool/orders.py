@@ -11,7 +11,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.base.owner import me
-from pilotage.batch.wish import Wish
+from pilotage.batch.wish import PilotRequest
 from pilotage.pilot.model import State
 from pilotage.pilot.table import OVER, Roster
 from pilotage.project import tokens
@@ -45,7 +45,7 @@ class Papers(msgspec.Struct, frozen=True):
 class Lot(msgspec.Struct, frozen=True):
     """Pilots that are alike and go to one hub."""
 
-    wish: Wish
+    wish: PilotRequest
     numbers: list[int]
 
 
@@ -77,7 +77,7 @@ class Own:
             else:
                 lots.setdefault((pool, body), []).append(number)
         return [
-            Lot(msgspec.json.decode(body, type=Wish), numbers)
+            Lot(msgspec.json.decode(body, type=PilotRequest), numbers)
             for (_, body), numbers in lots.items()
         ]
 
@@ -93,10 +93,10 @@ class Own:
             return [await home(self._address)]
         return []
 
-    async def wish(self, number: int) -> Wish:
+    async def wish(self, number: int) -> PilotRequest:
         """Say what a pilot is to have."""
         _, body = await self._writer.run(lambda db: db.rows("pilot_wish", id=number)[0])
-        return msgspec.json.decode(body, type=Wish)
+        return msgspec.json.decode(body, type=PilotRequest)
 
     async def papers(self, numbers: Sequence[int]) -> Papers:
         """Make a secret for each pilot, which counts once."""

@@ -13,12 +13,12 @@ import msgspec
 from pilotage.base import errors
 from pilotage.base.supervise import Background
 from pilotage.batch import submission, wish
-from pilotage.batch.driver import Driver
-from pilotage.batch.submission import End, Submission, Work
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Cause
-from pilotage.batch.tunnels import Doors
-from pilotage.batch.wish import Wish
+from pilotage.batch.system.model import EndCause
+from pilotage.batch.tunnels import Tunnels
+from pilotage.batch.wish import PilotRequest
 from pilotage.pool.orders import Home, Lot, Own, Papers
 from pilotage.run.model import Launch
 
@@ -31,7 +31,7 @@ _GRACE_S = 20.0
 class Factory:
     """Has pilots of this hub started at one site."""
 
-    def __init__(self, name: str, driver: Driver, doors: Doors, patron: Own) -> None:
+    def __init__(self, name: str, driver: SubmissionDriver, doors: Tunnels, patron: Own) -> None:
         """Get ready; nothing happens before `run`."""
         self._name = name
         self._driver = driver
@@ -59,7 +59,7 @@ class Factory:
     async def _submit(self, lot: Lot) -> None:
         root = (await self._driver.remote.ready()).root
         key = submission.new_key()
-        works = [Work(place, pilot=number) for place, number in enumerate(lot.numbers)]
+        works = [ArrayTask(place, pilot=number) for place, number in enumerate(lot.numbers)]
         try:
             items = await self._items(key, root, dict(enumerate(lot.numbers)), lot.wish)
         except errors.Unavailable as error:
@@ -80,7 +80,7 @@ class Factory:
         await self._driver.submit(site.batch, order, works, items)
 
     async def _items(
-        self, key: str, root: str, numbers: dict[int, int], asked: Wish
+        self, key: str, root: str, numbers: dict[int, int], asked: PilotRequest
     ) -> list[dict[str, Any]]:
         """Write the orders of pilots of one hub, each with a secret of its own."""
         papers = await self._patron.papers(list(numbers.values()))
@@ -91,7 +91,7 @@ class Factory:
         ]
 
     def _item(
-        self, folder: str, number: int, papers: Papers, link: str, asked: Wish
+        self, folder: str, number: int, papers: Papers, link: str, asked: PilotRequest
     ) -> dict[str, Any]:
         hello, site = self._driver.remote.hello, self._driver.remote.site
         program = f"{hello.root}/bin/{hello.version}.pyz"
@@ -156,7 +156,7 @@ class Factory:
 
     # -- what the driver says --------------------------------------------------------------------
 
-    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
+    def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
         """Hear that pilots run."""
         del words
         self._beside.start(self._patron.begun([work.pilot for _, work in works]))
@@ -173,7 +173,7 @@ class Factory:
         for told, numbers in by_words.items():
             self._beside.start(self._patron.said(numbers, told, known=one.known))
 
-    def over(self, one: Submission, work: Work, end: End) -> None:
+    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         """Hear that a pilot is over."""
         self._beside.start(self._close(one, work, end))
 
@@ -187,17 +187,17 @@ class Factory:
         empty: dict[str, Any] = {"launch": None, "inputs": []}
         return [by_place.get(place, empty) for place in range(one.order.count)]
 
-    async def _close(self, one: Submission, work: Work, end: End) -> None:
+    async def _close(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         words = "called off" if work.stopping else _words(end)
         await self._patron.over(work.pilot, words, stopped=work.stopping)
         await self._driver.forget([(one, work)])
 
 
-def _words(end: End) -> str:
+def _words(end: TaskEnd) -> str:
     """Say how the batch job of a pilot ended."""
     if end.evidence is not None:
         return f"its program ended: {end.evidence['end'].get('message') or 'exit 0'}"
     if end.item is None:
         return end.never or "its batch job vanished"
-    cause = end.item.cause or Cause.UNKNOWN
+    cause = end.item.cause or EndCause.UNKNOWN
     return f"its batch job is over: {cause}{f' ({end.item.words})' if end.item.words else ''}"

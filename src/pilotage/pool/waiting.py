@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
 from pilotage.match.negotiate import Matcher
@@ -24,7 +24,7 @@ class Waiting:
     """What waits in the queue, and which pools could run it."""
 
     def __init__(
-        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, SiteSettings],
         found: Mapping[str, list[Drone]], rows: Mapping[str, Row], now: float,
         sees: Callable[[str], bool],
     ) -> None:  # fmt: skip
@@ -112,7 +112,9 @@ def _name(group: str, cpus: int, memory: int) -> str:
     return f"{size}{f' {memory / 1e9:.3g} GB' if memory else ''} @{group}"
 
 
-def _like(name: str, pool: Pool, site: Site, mine: list[Drone], *, sees: bool) -> dict[str, Any]:
+def _like(
+    name: str, pool: Pool, site: SiteSettings, mine: list[Drone], *, sees: bool
+) -> dict[str, Any]:
     """Say what requirements may ask of such a pilot: as those that are there, or as was asked."""
     for one in mine:
         if one.place is not None and not one.place.attributes.get(QUEUE):

@@ -26,7 +26,7 @@ from pilotage.rule.inbox import Doors
 from pilotage.rule.intake import Intake
 from pilotage.rule.reload import Keeper
 from pilotage.rule.timers import Timers
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.event")
@@ -34,7 +34,7 @@ _log = logging.getLogger("pilotage.event")
 _FOLDER_S = 0.5
 
 
-class Reception(Listener):
+class Reception(JobListener):
     """Takes events in and makes jobs of them; hears what becomes of those."""
 
     def __init__(

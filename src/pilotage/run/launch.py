@@ -22,7 +22,7 @@ _SHEBANG = "#!"
 _Recipe = model.Command | model.Script | model.Python | model.Notebook | model.App
 
 
-class Place(msgspec.Struct, frozen=True):
+class LaunchContext(msgspec.Struct, frozen=True):
     """Where jobs run."""
 
     #: The project's root, which relative paths start from.
@@ -48,7 +48,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def prepare(
-    place: Place,
+    place: LaunchContext,
     spec: model.JobSpec,
     binding: model.Binding,
     *,
@@ -137,7 +137,7 @@ def _outputs(
 
 
 def _process(
-    place: Place, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
+    place: LaunchContext, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
     params: Mapping[str, Any], folder: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Say what a process of its own is given."""
@@ -154,7 +154,7 @@ def _process(
 
 
 def _call(
-    place: Place, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
+    place: LaunchContext, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
     values: Mapping[str, Any], params: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Say what the worker of a function is given; nothing of it differs from job to job."""
@@ -181,7 +181,7 @@ def declares(spec: model.JobSpec, binding: model.Binding) -> bool:
 
 
 def _folder(
-    place: Place, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
+    place: LaunchContext, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
     folder: str, outputs: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Say where the calls of a job with files run: in a folder of their own unless it names one."""
@@ -203,7 +203,7 @@ def _folder(
     }
 
 
-def _cwd(place: Place, spec: model.JobSpec, values: Mapping[str, Any]) -> str:
+def _cwd(place: LaunchContext, spec: model.JobSpec, values: Mapping[str, Any]) -> str:
     return os.path.join(spec.base or place.base, template.render(spec.cwd, values))
 
 
@@ -212,7 +212,7 @@ def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argv(
-    place: Place, recipe: _Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
+    place: LaunchContext, recipe: _Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
     folder: str, files: dict[str, str],
 ) -> list[str]:  # fmt: skip
     match recipe:
@@ -253,7 +253,9 @@ def _script(
     return [*(interpreter or ["bash"]), file, *template.argv(recipe.args, values)]
 
 
-def _python(place: Place, recipe: model.Python, folder: str, files: dict[str, str]) -> list[str]:
+def _python(
+    place: LaunchContext, recipe: model.Python, folder: str, files: dict[str, str]
+) -> list[str]:
     file = recipe.file
     if recipe.source:
         files["recipe.py"] = recipe.source
@@ -267,7 +269,7 @@ def _python(place: Place, recipe: model.Python, folder: str, files: dict[str, st
 
 
 def _notebook(
-    place: Place, recipe: model.Notebook, values: Mapping[str, Any], folder: str,
+    place: LaunchContext, recipe: model.Notebook, values: Mapping[str, Any], folder: str,
     files: dict[str, str],
 ) -> list[str]:  # fmt: skip
     file = recipe.file
@@ -283,7 +285,7 @@ def _notebook(
 
 
 def _environment(
-    place: Place, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any]
+    place: LaunchContext, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, str]:
     env = dict(place.env)
     env.update(

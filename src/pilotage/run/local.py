@@ -29,7 +29,7 @@ from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
 from pilotage.run import launch, starter, unchanged
-from pilotage.run.model import Ending, Launch, Started, Why
+from pilotage.run.model import Ending, EndReason, Launch, Started
 from pilotage.run.offer import LOCAL, here
 from pilotage.run.outcome import classify
 from pilotage.run.starter import Starter
@@ -52,7 +52,7 @@ _TRIES = 5
 _NEWEST = 0.2
 
 
-class Listener:
+class JobListener:
     """Who wants to know of starts and ends."""
 
     def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
@@ -66,8 +66,8 @@ class LocalSite:
     """Runs jobs on this machine, as many at once as fit."""
 
     def __init__(
-        self, writer: Writer, queue: Queue, place: launch.Place, offer: Offer, state: Path,
-        listener: Listener,
+        self, writer: Writer, queue: Queue, place: launch.LaunchContext, offer: Offer, state: Path,
+        listener: JobListener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
         self._taking = True
@@ -78,15 +78,15 @@ class LocalSite:
         self._state = state
         self._listener = listener
         self._here = here(offer)
-        self._tenants: dict[str, Tenant] = {}
+        self._tenants: dict[str, RunningJob] = {}
         #: Claimed already, to be started the moment there is room.
-        self._shelf: collections.deque[tuple[Tenant, Launch]] = collections.deque()
+        self._shelf: collections.deque[tuple[RunningJob, Launch]] = collections.deque()
         self._ends: list[_End] = []
         self._pids: dict[str, int] = {}
         self._mean_wall = 1.0
         #: Whether a question waits at the queue, and the one that was asked after it.
         self._waiting = False
-        self._said: tuple[asyncio.Future[Granted], list[Tenant]] | None = None
+        self._said: tuple[asyncio.Future[Granted], list[RunningJob]] | None = None
         self._alive = False
         self._starter: Starter
 
@@ -176,7 +176,7 @@ class LocalSite:
         with anyio.CancelScope(shield=True):
             await self._take(granted, leaving)
 
-    async def _hear_out(self, answer: asyncio.Future[Granted], leaving: list[Tenant]) -> None:
+    async def _hear_out(self, answer: asyncio.Future[Granted], leaving: list[RunningJob]) -> None:
         """Take the last answer; what cannot be written is none, and the next start finds out."""
         if await self._comes(answer):
             await self._take(answer.result(), leaving)
@@ -187,7 +187,7 @@ class LocalSite:
             await asyncio.wait([written], timeout=_GLANCE_S)
         return written.done()
 
-    def _say(self) -> tuple[asyncio.Future[Granted], list[Tenant]]:
+    def _say(self) -> tuple[asyncio.Future[Granted], list[RunningJob]]:
         """Tell the queue what ended, and ask for more; wait for it only if nothing ended."""
         ends, self._ends = self._ends, []
         leaving = [self._tenants.pop(key) for key, _ in ends]
@@ -199,7 +199,7 @@ class LocalSite:
         # Asked at once: what ends from now on must find the question there to be answered.
         return self._queue.exchange(LOCAL, ended, ahead=ahead, park=not ended), leaving
 
-    async def _take(self, granted: Granted, leaving: list[Tenant]) -> None:
+    async def _take(self, granted: Granted, leaving: list[RunningJob]) -> None:
         for tenant in leaving:
             self._listener.ended(tenant.rule, tenant.job)
         if leaving:
@@ -221,7 +221,7 @@ class LocalSite:
         for claim in granted.claims:
             spec = granted.specs[claim.spec]
             folder = moves.attempt_dir(self._folder, claim.job, claim.attempt)
-            tenant = Tenant(claim.job, claim.attempt, claim.spec, spec, claim.rule, folder)
+            tenant = RunningJob(claim.job, claim.attempt, claim.spec, spec, claim.rule, folder)
             self._tenants[tenant.key] = tenant
             binding = records.read_binding(claim.binding)
             prepared = self._prepare(tenant, binding, claim.owner)
@@ -240,7 +240,7 @@ class LocalSite:
         await self._start()
 
     def _prepare(
-        self, tenant: Tenant, binding: model.Binding, owner: str
+        self, tenant: RunningJob, binding: model.Binding, owner: str
     ) -> launch.Prepared | retry.End:
         """Say which process to start, or why the job must not."""
         if objection := unchanged.objection(binding, tenant.spec.on_change):
@@ -320,7 +320,7 @@ class LocalSite:
                     self._pids[report.key] = report.pid
                 else:
                     crash.point("result.received")
-                    if report.reason is Why.LOST:
+                    if report.reason is EndReason.LOST:
                         # What is claimed from now on belongs to the next starter.
                         self._here.taking = False
                     self._hear(report)
@@ -441,7 +441,7 @@ class LocalSite:
             self._hear(ending)
 
 
-async def _signal(tenant: Tenant, number: int) -> None:
+async def _signal(tenant: RunningJob, number: int) -> None:
     await anyio.to_thread.run_sync(starter.signal_adopted, tenant.key, tenant.adopted, number)
 
 
@@ -451,7 +451,7 @@ _MOST_AHEAD = 32
 _AHEAD_S = 0.1
 
 
-class Tenant(msgspec.Struct):
+class RunningJob(msgspec.Struct):
     """A job that runs here."""
 
     job: int
@@ -485,14 +485,14 @@ def how_many_ahead(cpus: int, wall: float) -> int:
     return min(_MOST_AHEAD, int(cpus * _AHEAD_S / max(wall, 0.001)))
 
 
-def tenants(db: Db, place: launch.Place) -> list[Tenant]:
+def tenants(db: Db, place: launch.LaunchContext) -> list[RunningJob]:
     """Read the jobs that ran when the last process ended."""
     found = []
     for job, attempt, folder, lock, _, number, binding, _, _, rule, _ in db.rows("job_running"):
         if not lock.startswith("/"):
             continue
         spec = records.read_spec(db.value("spec_body", id=number))
-        tenant = Tenant(job, attempt, number, spec, rule, text.load_path(folder), adopted=lock)
+        tenant = RunningJob(job, attempt, number, spec, rule, text.load_path(folder), adopted=lock)
         one = records.read_binding(binding)
         try:
             prepared = launch.prepare(
@@ -505,7 +505,7 @@ def tenants(db: Db, place: launch.Place) -> list[Tenant]:
     return found
 
 
-def endings(adopted: Iterable[Tenant]) -> list[Ending]:
+def endings(adopted: Iterable[RunningJob]) -> list[Ending]:
     """Look how adopted jobs ended; one whose starter died without evidence is lost."""
     found, lost = [], []
     held = list(adopted)
@@ -520,4 +520,4 @@ def endings(adopted: Iterable[Tenant]) -> list[Ending]:
         starter.end_orphans(lost)
         _log.warning("%d attempts were lost when an earlier process died", len(lost))
     why = "the process that held it died without evidence of its end"
-    return found + [Ending(key, 0.0, None, None, Why.LOST, why, None) for key in lost]
+    return found + [Ending(key, 0.0, None, None, EndReason.LOST, why, None) for key in lost]

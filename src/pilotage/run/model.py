@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 
-class Why(StrEnum):
+class EndReason(StrEnum):
     """The reason why a payload is over."""
 
     #: It ended by itself; `exit` holds its code.
@@ -121,7 +121,7 @@ class Ending(msgspec.Struct, frozen=True):
     #: The signal, if a signal ended it.
     signal: int | None
     #: Why it is over.
-    reason: Why
+    reason: EndReason
     #: The same for people.
     message: str
     #: What it used, if it ran and its end was seen.
@@ -132,7 +132,7 @@ class Ending(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         """Tell whether it ended by itself and with success."""
-        return self.reason is Why.EXITED and self.exit == 0
+        return self.reason is EndReason.EXITED and self.exit == 0
 
 
 Report: TypeAlias = Started | Ending

@@ -24,7 +24,7 @@ from pilotage.base import errors, text
 from pilotage.payload.starter import process
 from pilotage.run import reports
 from pilotage.run import reports as report
-from pilotage.run.model import Ending, Launch, Report, Why
+from pilotage.run.model import Ending, EndReason, Launch, Report
 
 _log = logging.getLogger(__name__)
 _PROGRAM = Path(__file__).parents[1] / "payload" / "starter"
@@ -198,7 +198,7 @@ class Starter:
 
 def _lost(key: str) -> Ending:
     message = "its starter died, so nobody saw how it ended"
-    return Ending(key, time.time(), None, None, Why.LOST, message, None)
+    return Ending(key, time.time(), None, None, EndReason.LOST, message, None)
 
 
 def _new_lock(state_dir: Path) -> Path:

@@ -11,7 +11,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.data.transfer import courier, fetch, url
 from pilotage.data.transfer.model import MANIFEST
-from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.patience import RetryPolicy
 
 FILES = {
     "a.txt": b"hello\n",
@@ -28,7 +28,7 @@ FILES = {
     "100%41": b"no escape",
 }
 #: Tries again, and does not wait for long.
-PATIENT = Patience(delay=0.01, attempts=5)
+PATIENT = RetryPolicy(delay=0.01, attempts=5)
 
 
 def tree(top: Path) -> dict[str, bytes]:

@@ -26,7 +26,7 @@ import msgspec
 from pilotage.base import durable, errors
 from pilotage.batch.shell import words
 from pilotage.batch.shell.model import BUFFER
-from pilotage.batch.shell.words import Kind, Trouble
+from pilotage.batch.shell.words import ConnectionTrouble, TroubleKind
 
 #: How long a connection stays that nobody uses, if no person was needed for it.
 _STAY = "10m"
@@ -37,15 +37,15 @@ _LOCK_S = 20.0
 _LOCK_PAUSE_S = 0.1
 
 
-class Ssh:
+class SshShell:
     """A shell on a login node."""
 
     def __init__(self, name: str, host: str, state: Path, *, settings: str = "") -> None:
         """Name the site and its host; `settings` is a file of `ssh`, else the user's own."""
         self.name = name
         self.host = host
-        self.nest = Nest(state, host, settings)
-        self._trouble: Trouble | None = None
+        self.nest = SshFiles(state, host, settings)
+        self._trouble: ConnectionTrouble | None = None
         self._forwarded: set[int] = set()
 
     @property
@@ -69,7 +69,7 @@ class Ssh:
         if status == 0 and await self.alive():
             return
         self._trouble = words.understand(said, self.host, self.name)
-        if self._trouble.kind in (Kind.CLOSED, Kind.OTHER):
+        if self._trouble.kind in (TroubleKind.CLOSED, TroubleKind.OTHER):
             # `ssh` does not show what a jump host's says if the connection is to stay.
             _, said = await _said(self._glance())
             self._trouble = words.understand(said, self.host, self.name)
@@ -118,7 +118,7 @@ class Ssh:
         self, argv: Sequence[str], *, stdin: int = PIPE, stdout: int = PIPE, stderr: int = PIPE
     ) -> Process:
         """Start a program at the login node, and return once it has been started."""
-        with Log(self.nest.fifo()) as log:
+        with SshLog(self.nest.fifo()) as log:
             command = [*self._channel("DEBUG1"), "-E", log.path, "--", self.host, shlex.join(argv)]
             process = await _spawn(command, stdin=stdin, stdout=stdout, stderr=stderr)
             if await log.says("master session id", process, _START_S):
@@ -242,7 +242,7 @@ def _killed_at_last(process: Process) -> Iterator[None]:
 _GLANCE_S = 0.05
 
 
-class Log:
+class SshLog:
     """A pipe with a name, read until what it says is enough."""
 
     def __init__(self, path: str) -> None:
@@ -302,7 +302,7 @@ Host *
 """
 
 
-class Nest:
+class SshFiles:
     """The files of one connection."""
 
     def __init__(self, state: Path, host: str, settings: str) -> None:
@@ -352,17 +352,17 @@ class Nest:
         os.mkfifo(path, 0o600)
         return path
 
-    def note(self, trouble: Trouble | None) -> None:
+    def note(self, trouble: ConnectionTrouble | None) -> None:
         """Keep why there is no connection, for whoever asks later."""
         if trouble is None:
             self._note.unlink(missing_ok=True)
         else:
             self._note.write_bytes(msgspec.json.encode(trouble))
 
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> ConnectionTrouble | None:
         """Read why there was no connection at the last try."""
         try:
-            return msgspec.json.decode(self._note.read_bytes(), type=Trouble)
+            return msgspec.json.decode(self._note.read_bytes(), type=ConnectionTrouble)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 
-class Wish(Generic[K, R]):
+class StagingRequest(Generic[K, R]):
     """Something asked for, by one or by many."""
 
     def __init__(self, key: K) -> None:
@@ -34,19 +34,19 @@ class Wish(Generic[K, R]):
             self.future.set_exception(error)
 
 
-class Lane(Generic[K, R]):
+class RequestQueue(Generic[K, R]):
     """Carries wishes in rounds; who asks for what is on its way already waits for the same."""
 
-    def __init__(self, carry: Callable[[list[Wish[K, R]]], Awaitable[None]]) -> None:
+    def __init__(self, carry: Callable[[list[StagingRequest[K, R]]], Awaitable[None]]) -> None:
         self._carry = carry
-        self._asked: dict[K, Wish[K, R]] = {}
-        self._waiting: list[Wish[K, R]] = []
+        self._asked: dict[K, StagingRequest[K, R]] = {}
+        self._waiting: list[StagingRequest[K, R]] = []
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, key: K) -> asyncio.Future[R]:
         """Wish for something; the future is shared and must not be cancelled."""
         if key not in self._asked:
-            wish: Wish[K, R] = Wish(key)
+            wish: StagingRequest[K, R] = StagingRequest(key)
             wish.future.add_done_callback(lambda _: self._asked.pop(key, None))
             self._asked[key] = wish
             self._waiting.append(wish)
@@ -71,7 +71,7 @@ class Lane(Generic[K, R]):
         finally:
             self._task = None
 
-    async def _round(self, wishes: list[Wish[K, R]]) -> None:
+    async def _round(self, wishes: list[StagingRequest[K, R]]) -> None:
         failure: BaseException = errors.Unavailable("the transfer was given up")
         try:
             await self._carry(wishes)
@@ -86,7 +86,7 @@ class Lane(Generic[K, R]):
 _STAY_S = 5.0
 
 
-class Stream(Protocol):
+class Reusable(Protocol):
     """What can be used again."""
 
     @property
@@ -99,10 +99,10 @@ class Stream(Protocol):
     async def __aexit__(self, kind: type[BaseException] | None, *more: object) -> None: ...
 
 
-S = TypeVar("S", bound=Stream)
+S = TypeVar("S", bound=Reusable)
 
 
-class Spare(Generic[S]):
+class IdleChannel(Generic[S]):
     """Opens a channel when one is needed; one at a time uses it."""
 
     def __init__(self, make: Callable[[], S]) -> None:
@@ -154,7 +154,7 @@ class Spare(Generic[S]):
             task.exception()
 
 
-class Meter:
+class ProgressMeter:
     """Counts bytes; begins anew when nothing is on its way."""
 
     def __init__(self, report: Report | None) -> None:

@@ -25,7 +25,7 @@ PATIENCE_S = 3600.0
 BIG = 4 << 20
 
 
-class Far(Protocol):
+class StagingSite(Protocol):
     """A site, as far as bulk data is concerned."""
 
     async def bulk(
@@ -46,7 +46,7 @@ class Digest(msgspec.Struct, frozen=True):
     size: int
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that is to come home."""
 
     remote: str
@@ -55,7 +55,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Folder(msgspec.Struct, frozen=True, kw_only=True):
+class WantedFolder(msgspec.Struct, frozen=True, kw_only=True):
     """A folder that is to come home, by the list of its files."""
 
     remote: str

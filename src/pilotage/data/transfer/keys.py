@@ -8,7 +8,7 @@ from pilotage.base import errors
 from pilotage.data.transfer.version import Version
 
 
-class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The credentials for one host."""
 
     #: A file with a bearer token, for HTTP, XRootD and Globus.
@@ -29,7 +29,7 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return tuple(Version.at(path) for path in msgspec.structs.astuple(self) if path)
 
 
-NONE = Keys()
+NONE = Credentials()
 
 
 def secret(path: str) -> str:

@@ -11,7 +11,7 @@ from typing import IO
 import msgspec
 
 from pilotage.base import errors, paths, text
-from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
 from pilotage.data.transfer.url import Url
 
 #: A list that is longer goes to the disk.
@@ -33,7 +33,7 @@ class Manifest:
         # It has no name and goes with the list, whoever held that last.
         weakref.finalize(self, self._spool.close)
 
-    def add(self, item: Item) -> None:
+    def add(self, item: TransferItem) -> None:
         """Take one file in; raise `Denied` for a name or a digest that cannot be."""
         paths.check_name(item.name, who=str(self.base))
         if (item.sha256 and not paths.DIGEST.fullmatch(item.sha256)) or item.size < UNKNOWN:
@@ -44,7 +44,7 @@ class Manifest:
         self.files += 1
         self.bytes += max(0, item.size)
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[TransferItem]:
         """Go through the files; one at a time may."""
         self._spool.seek(0)
         for line in self._spool:
@@ -70,7 +70,7 @@ class _Head(msgspec.Struct, frozen=True):
     bytes: int
 
 
-text.prime(_Head, Item)
+text.prime(_Head, TransferItem)
 
 
 def read(base: Url, file: IO[bytes]) -> Manifest:
@@ -89,5 +89,5 @@ def read(base: Url, file: IO[bytes]) -> Manifest:
     return found
 
 
-def _item(line: bytes) -> Item:
-    return msgspec.convert(text.load(line), Item)
+def _item(line: bytes) -> TransferItem:
+    return msgspec.convert(text.load(line), TransferItem)

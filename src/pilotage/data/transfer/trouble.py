@@ -30,7 +30,7 @@ _DENIED = re.compile(
 _FULL_WORDS = re.compile(r"no space left|quota exceeded|disk full|\[3009\]", re.IGNORECASE)
 
 
-class Class(StrEnum):
+class ErrorClass(StrEnum):
     """What an error means for the next attempt."""
 
     #: The same may succeed later.
@@ -41,11 +41,11 @@ class Class(StrEnum):
     CREDENTIAL = "credential"
 
 
-def classify(error: errors.PilotageError) -> Class:
+def classify(error: errors.PilotageError) -> ErrorClass:
     """Say what an error means for the next attempt."""
     if isinstance(error, errors.NeedsCredential):
-        return Class.CREDENTIAL
-    return Class.TRANSIENT if error.retryable else Class.PERMANENT
+        return ErrorClass.CREDENTIAL
+    return ErrorClass.TRANSIENT if error.retryable else ErrorClass.PERMANENT
 
 
 def trouble(error: OSError) -> errors.PilotageError:

@@ -16,7 +16,7 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.data.transfer import allow, keys, url
 from pilotage.data.transfer.allow import Allowed, Resolve
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.url import Url
 from pilotage.data.transfer.version import Version
 
@@ -33,7 +33,9 @@ _PORT = {"http": 80, "https": 443}
 class Web:
     """A client that goes only where it may."""
 
-    def __init__(self, allowed: Allowed, given: Keys, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, allowed: Allowed, given: Credentials, resolve: Resolve | None = None
+    ) -> None:
         self._allowed = allowed
         self._keys = given
         self._resolve = resolve
@@ -148,7 +150,7 @@ def _origin(where: Url) -> tuple[str, str, int]:
     return where.scheme, where.host, where.port or _PORT.get(where.scheme, 0)
 
 
-def _context(given: Keys) -> ssl.SSLContext:
+def _context(given: Credentials) -> ssl.SSLContext:
     own = (given.certificate, given.key, given.authorities)
     usual = ssl.get_default_verify_paths()
     trusted = (usual.cafile or "", usual.capath or "")
