@@ -293,11 +293,11 @@ def test_who_asks_a_program_that_has_died_is_told_that_nothing_was_sent(
 
 def test_many_jobs_are_called_off_at_once() -> None:
     direct = BatchPlace.__new__(BatchPlace)
-    direct._house = HeldJobs(lambda: None)
-    direct._house.guests = {(job, 1): guest_of(job) for job in range(10_000)}
+    direct._held = HeldJobs(lambda: None)
+    direct._held.jobs = {(job, 1): guest_of(job) for job in range(10_000)}
     begun = time.process_time()
     direct._stop(Stop(job, 1, "cancelled") for job in range(10_000))
-    assert len(direct._house.stops) == 10_000
+    assert len(direct._held.stops) == 10_000
     assert time.process_time() - begun < 1
 
 
@@ -307,10 +307,10 @@ async def test_what_nobody_foresaw_ends_a_job_with_the_reason() -> None:
             raise RuntimeError("can't start new thread")
 
     direct = BatchPlace.__new__(BatchPlace)
-    direct._house, one = HeldJobs(lambda: None), guest_of(7)
-    direct._homing = cast("Any", Broken())
+    direct._held, one = HeldJobs(lambda: None), guest_of(7)
+    direct._results = cast("Any", Broken())
     await direct._close(one, ItemFolder("/", "k", 0), TaskEnd())
-    ((ended, found),) = direct._house.ends
+    ((ended, found),) = direct._held.ends
     assert (ended, found.ok) == (one, False)
     assert "can't start new thread" in found.message
 

@@ -320,7 +320,7 @@ async def send(
     for at, (address, outputs) in enumerate(groups.items()):
         source = await anyio.to_thread.run_sync(gather, errand.folder, outputs, f"{aside}/{at}")
         async with lanes.one() as sleep:
-            work = _courier(errand, sleep).send(source, address, replace=again, anew=anew)
+            work = _courier(errand, sleep).send(source, address, replace=again, resend=anew)
             sent = await _lasting(work)
         left.append(Left(url=address, digest=sent.digest, files=sent.files, bytes=sent.bytes))
     return tuple(left)

@@ -1,4 +1,4 @@
-"""The ways to sites: each is connected to, and kept at work whatever happens at the others."""
+"""Connections to the sites of a project; each is supervised independently of the others."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class SiteConnections:
         self._known: dict[str, tuple[SiteConnection, SubmissionDriver]] = {}
 
     def up(self, name: str) -> bool:
-        """Say whether there is a connection to a site."""
+        """Return whether there is a connection to a site."""
         return name in self._known and self._known[name][0].up
 
     def trouble(self, name: str) -> str:
-        """Say what is wrong with a site; empty if nothing is."""
+        """Return what is wrong with a site; empty if nothing is."""
         if name not in self._known:
             return "it is not connected yet"
         remote, driver = self._known[name]

@@ -1,4 +1,4 @@
-"""The data of jobs at a site: brought there and home, or served from here while they run."""
+"""Data of jobs at a site: staged there and back, or served from here while they run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class SiteStaging:
     """Sees to the data of all jobs of a site."""
 
     def __init__(
-        self, remote: SiteConnection, doors: Tunnels, state: Path, digests: Digests,
+        self, remote: SiteConnection, tunnels: Tunnels, state: Path, digests: Digests,
         exports: Exports, images: Images,
     ) -> None:  # fmt: skip
-        """Keep what is served below `state`; worker nodes come to it through `doors`."""
+        """Keep what is served below `state`; worker nodes come to it through `tunnels`."""
         self._images = images
         self._remote = remote
-        self._doors = doors
+        self._tunnels = tunnels
         self._state = state
         self._digests = digests
         self._exports = exports
@@ -48,11 +48,11 @@ class SiteStaging:
         return False
 
     def brings(self, one: BatchJob) -> bool:
-        """Say whether anything must be at the site before a job can be submitted."""
+        """Return whether anything must be at the site before a job can be submitted."""
         return job.brings(one)
 
     async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
-        """Say whether a job has left anything that comes home."""
+        """Return whether a job has left anything that comes home."""
         return bool(found and (one.outputs or one.optional))
 
     async def bring(self, one: BatchJob) -> None:
@@ -123,17 +123,17 @@ class SiteStaging:
 
         layout = await anyio.to_thread.run_sync(prepare)
         access = await self._exports.open(self._name(one), layout)
-        number = await self._doors.open("data", access.port)
+        number = await self._tunnels.open("data", access.port)
         one.mount = {
-            "host": self._doors.host, "port": number, "user": access.user, "token": access.token,
+            "host": self._tunnels.host, "port": number, "user": access.user, "token": access.token,
             "key": access.private_key, "known_hosts": access.host_key, "options": [],
         }  # fmt: skip
 
     def _publish(self, one: BatchJob, found: dict[str, Any]) -> None:
         """Put what a job has left into its place, each file at once.
 
-        It also stays where it is until the end of the job is on disk: whoever dies before that
-        does all of this again.
+        It also stays at the site until the end of the job is on disk: after an earlier crash, all
+        of this is done again.
         """
         folder = self._folder(one)
         reclaim(folder)

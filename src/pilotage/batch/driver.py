@@ -1,9 +1,9 @@
-"""Drives the batch systems of a site: intent, submit, adopt, watch; each thing begins once.
+"""Submits to the batch systems of a site and monitors what is there; each task begins once.
 
     intent on disk ──▶ order at the site ──▶ submit ──▶ id on disk ──▶ news, listings ──▶ over
 
-Whatever is killed or cut in between, the next look finds out by the key. What the batch system
-does not have is fenced before it is submitted anew: the claim of each of its parts is taken from
+Whatever is interrupted in between, the next listing shows it by its key. What the batch system
+does not have is fenced before it is resubmitted: the claim of each of its parts is taken from
 here, so that a copy that turns up later has nothing to run.
 """
 
@@ -43,11 +43,11 @@ _log = logging.getLogger("pilotage.batch")
 _RETRY = Backoff(first=1.0, limit=60.0)
 #: The least time between two listings.
 _BREATH_S = 0.5
-_CALLED_OFF = "it was called off before it began"
+_CALLED_OFF = "it was cancelled before it began"
 
 
 class _Withdrawn(Exception):
-    """Nobody wants it any more."""
+    """It was cancelled."""
 
 
 #: Something that has begun and is not listed counts as lost when it has shown no sign of life for
@@ -61,7 +61,7 @@ _WAITING = frozenset({Phase.QUEUED, Phase.HELD})
 
 
 class Strays:
-    """Submissions of which something was fenced: a copy that turns up has nothing to run."""
+    """Fenced submissions: late copies that the batch system lists are cancelled."""
 
     def __init__(self) -> None:
         #: By key, the batch system, and until when it is looked at.
@@ -82,7 +82,7 @@ class Strays:
     def unwanted(
         self, found: Mapping[str, Sequence[BatchItem]], out: Mapping[str, Submission], now: float
     ) -> list[str]:
-        """Say which of the listed are to be called off, by id."""
+        """Return the ids of listed jobs that are to be cancelled."""
         ids = [
             item.id
             for key, items in found.items()
@@ -107,7 +107,7 @@ def _unwanted(item: BatchItem, one: Submission | None) -> bool:
 
 
 class SubmissionDriver:
-    """All that is out at one site."""
+    """All submissions at one site: submitted, listed, fenced, cancelled."""
 
     def __init__(
         self,
@@ -127,9 +127,9 @@ class SubmissionDriver:
         #: What is out, by key.
         self.out: dict[str, Submission] = {}
         self.strays = Strays()
-        #: Held by whoever fences: a key must not change while claims are taken under it.
+        #: Held while fencing: a key must not change while claims are taken under it.
         self.fencing = asyncio.Lock()
-        self._parties: dict[bool, SubmissionOwner] = {}
+        self._owners: dict[bool, SubmissionOwner] = {}
         self._wake = asyncio.Event()
         #: What is done beside.
         self.beside = Background(_log, f"site {remote.name}")
@@ -154,13 +154,13 @@ class SubmissionDriver:
             self._troubles[what] = words
             _log.warning("site %s: %s", self.remote.name, words)
 
-    def join(self, party: SubmissionOwner, *, pilots: bool) -> None:
-        """Say who hears of works."""
-        self._parties[pilots] = party
+    def join(self, owner: SubmissionOwner, *, pilots: bool) -> None:
+        """Set the owner of pilots, or of jobs."""
+        self._owners[pilots] = owner
 
-    def party(self, one: Submission) -> SubmissionOwner:
-        """Say whose a submission is."""
-        return self._parties[any(work.pilot for work in one.works.values())]
+    def owner(self, one: Submission) -> SubmissionOwner:
+        """Return the owner of a submission."""
+        return self._owners[any(work.pilot for work in one.works.values())]
 
     async def load(self) -> list[Submission]:
         """Read what was out when an earlier process ended; each is in doubt until it is seen."""
@@ -170,7 +170,7 @@ class SubmissionDriver:
             one.asked = now
             self.out[one.key] = one
         early, self._early = self._early, None
-        # Whoever loads must have made of it what there is to be made before it hears of ends.
+        # The caller must have made of it what there is to be made before it hears of ends.
         asyncio.get_running_loop().call_soon(self._hear, early or [])
         self.beside.start(self._tidy())
         self._wake.set()
@@ -227,7 +227,7 @@ class SubmissionDriver:
         one.known, one.number = True, number or one.number
         await self.writer.run(lambda db: records.know(db, one.id, one.number))
         crash.point("site.recorded")
-        self.party(one).taken(one)
+        self.owner(one).taken(one)
 
     async def _send(self, one: Submission, items: list[dict[str, Any]]) -> None:
         """Put the orders at the site and call the submit command, once."""
@@ -237,7 +237,7 @@ class SubmissionDriver:
             number = await self._insist(one, lambda: self._submit_once(one))
             crash.point("site.submitted")
         except _Withdrawn:
-            _log.debug("submission %s was called off before it was sent", one.key)
+            _log.debug("submission %s was cancelled before it was sent", one.key)
         except BatchError as error:
             await self._refused(one, str(error), final=error.final)
         except errors.Unsure as error:
@@ -252,7 +252,7 @@ class SubmissionDriver:
             if not one.known:
                 self.poke()
         if one.key not in self.out:
-            # It was over before it was submitted, and what is put there now nobody else removes.
+            # It was over before it was submitted, and only we remove what is put there now.
             await self.errands.drop([one.key])
 
     async def _insist(self, one: Submission, step: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -268,7 +268,7 @@ class SubmissionDriver:
                 raise
             except errors.Unavailable as error:
                 self.note_trouble("submit", str(error))
-                self.party(one).said(one, f"it cannot be submitted now: {error}")
+                self.owner(one).said(one, f"it cannot be submitted now: {error}")
                 await self.clock.sleep(pauses.next())
             else:
                 self.note_trouble("submit", "")
@@ -281,7 +281,7 @@ class SubmissionDriver:
             closed |= gaps
         if not one.live:
             raise _Withdrawn
-        # From here on a claim must be taken before anything of it counts as called off.
+        # From here on a claim must be taken before anything of it counts as cancelled.
         one.sent = True
         try:
             return await self.errands.submit(one)
@@ -295,10 +295,10 @@ class SubmissionDriver:
         _log.warning("site %s: %s", self.remote.name, words)
         one.words, one.final = words, final
         await self.writer.run(lambda db: records.note(db, one.id, words))
-        self.party(one).said(one, words)
+        self.owner(one).said(one, words)
 
     def _renew(self, one: Submission) -> None:
-        """Submit anew what the batch system does not have, all of which is fenced."""
+        """Resubmit a fenced submission that the batch system does not have."""
         submission.forget_listings(one)
         one.asking = True
         self.beside.start(self._submit_again(one))
@@ -310,10 +310,10 @@ class SubmissionDriver:
             script=one.order.script.replace(one.key, key),
         )  # fmt: skip
         try:
-            items = await self._insist(one, lambda: self.party(one).items(one, key))
+            items = await self._insist(one, lambda: self.owner(one).items(one, key))
         except (_Withdrawn, errors.PilotageError) as error:
-            _log.warning("site %s: %s is not submitted anew: %s", self.remote.name, one.key, error)
-            self.party(one).said(one, f"it cannot be submitted anew: {error}")
+            _log.warning("site %s: %s is not resubmitted: %s", self.remote.name, one.key, error)
+            self.owner(one).said(one, f"it cannot be resubmitted: {error}")
             one.asked, one.asking = self.steady(), False
             return
         async with self.fencing:
@@ -336,7 +336,7 @@ class SubmissionDriver:
     # -- news ------------------------------------------------------------------------------------
 
     def _hear(self, news: list[dict[str, Any]]) -> None:
-        """Take in what works say of themselves."""
+        """Process messages of tasks."""
         if self._early is not None:
             self._early += news
             return
@@ -362,7 +362,7 @@ class SubmissionDriver:
             if what == "ended":
                 self._ended(found, work, one)
         for works in began.values():
-            self.party(works[0][0]).begun(works, "")
+            self.owner(works[0][0]).begun(works, "")
         if useless:
             self.beside.start(self._dismiss(useless))
 
@@ -391,15 +391,15 @@ class SubmissionDriver:
             self.over(one, work, TaskEnd(evidence=evidence))
 
     def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
-        """Tell that a work is over, once."""
+        """Report once that a task is over."""
         if not work.over:
             work.over = True
             if end.evidence is None:
                 self.strays.add(one.key, one.batch, self.steady())
-            self.party(one).over(one, work, end)
+            self.owner(one).over(one, work, end)
 
     async def forget(self, ended: Sequence[tuple[Submission, ArrayTask]]) -> None:
-        """Let go of works whose end is on disk."""
+        """Forget tasks whose end is on disk."""
         now = self.clock.now()
         rows = [(one.id, work.place) for one, work in ended]
         await self.writer.run(lambda db: records.close(db, rows, now))
@@ -449,7 +449,7 @@ class SubmissionDriver:
             except errors.PilotageError as error:
                 # This one cannot be dealt with, which is nothing to the others.
                 self.note_trouble(one.key, str(error))
-                self.party(one).said(one, str(error))
+                self.owner(one).said(one, str(error))
         if unwanted := self.strays.unwanted(found, self.out, self.steady()):
             await self.errands.cancel(name, unwanted)
 
@@ -466,7 +466,7 @@ class SubmissionDriver:
                 case Accepted(number=number):
                     await self.know(one, number)
                 case NotAccepted():
-                    await self._anew(one)
+                    await self._resubmit(one)
                 case ReportedRunning(work=work):
                     work.began = True
                     began.append((one, work))
@@ -475,11 +475,11 @@ class SubmissionDriver:
                 case Vanished(work=work):
                     await self._end(one, work, None, now)
         if began:
-            self.party(one).begun(began, "")
+            self.owner(one).begun(began, "")
         self._tell(one, found)
 
     def _tell(self, one: Submission, found: Sequence[BatchItem]) -> None:
-        """Pass on what the batch system says of what waits there."""
+        """Report what the batch system says about waiting tasks."""
         changed = ""
         for item in found:
             work = one.works.get(item.index)
@@ -487,10 +487,10 @@ class SubmissionDriver:
             if work is not None and waits and item.words and item.words != work.words:
                 work.words = changed = item.words
         if changed:
-            self.party(one).said(one, changed)
+            self.owner(one).said(one, changed)
 
-    async def _anew(self, one: Submission) -> None:
-        """Submit anew what the batch system does not have, once no copy of it can begin."""
+    async def _resubmit(self, one: Submission) -> None:
+        """Resubmit what the batch system does not have, once no copy of it can begin."""
         async with self.fencing:
             if one.root != self.remote.hello.root:
                 self._elsewhere(one)
@@ -530,30 +530,30 @@ class SubmissionDriver:
                 if await self.errands.fence(one, [work.place]):
                     never = "it never began"
                 elif item is None and await self._lives(one, work, now):
-                    self.party(one).said(one, "it runs, and the batch system does not list it")
+                    self.owner(one).said(one, "it runs, and the batch system does not list it")
                     return
             self.over(one, work, TaskEnd(evidence=evidence, item=item, never=never))
 
     async def _lives(self, one: Submission, work: ArrayTask, now: float) -> bool:
-        """Say whether something that is not listed may be alive."""
+        """Return whether a task that is not listed may be alive."""
         pulse = await self.errands.pulse(one, work)
         if pulse != work.pulse:
             work.pulse, work.pulse_since = pulse, now
         return now - work.pulse_since < _QUIET_S
 
     def _elsewhere(self, one: Submission) -> None:
-        """Say that a submission is not at this site: somebody has changed what the site is."""
+        """Report that a submission is not at this site: the settings of the site have changed."""
         words = (
             f"{one.root}/s/{one.key} is not at the site any more: was its file changed while jobs "
             "were there? They go on if it is put back"
         )
         self.note_trouble(one.key, words)
-        self.party(one).said(one, words)
+        self.owner(one).said(one, words)
 
     # -- stop ------------------------------------------------------------------------------------
 
     async def stop(self, works: Sequence[tuple[Submission, ArrayTask]]) -> None:
-        """End works: those that have not begun never will, the rest is called off."""
+        """End tasks: those that have not begun never will, the others are cancelled."""
         asked: dict[int, list[ArrayTask]] = {}
         known = {one.id: one for one, _ in works}
         for one, work in works:

@@ -1,4 +1,4 @@
-"""How a job at a site ended: by its own evidence, else by the scheduler's word, else it is lost."""
+"""Ends of batch jobs: classified by their evidence or the scheduler, and their results fetched."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pilotage.job.model import State
 from pilotage.run.model import Ending
 from pilotage.run.outcome import classify
 
-#: What the scheduler says of ends that are the job's own, in words.
+#: Messages for ends that the job itself caused, as the scheduler reports them.
 OWN = {
     EndCause.MEMORY: "it used more memory than it had asked for",
     EndCause.TIMEOUT: "it used up its wall time",
 }
-#: And of those that are nobody's fault: the job is tried again.
+#: Messages for ends that the job did not cause: it is retried.
 LOST = {
     EndCause.NODE: "its node failed",
     EndCause.PREEMPTED: "its place was given to another job",
@@ -47,7 +47,7 @@ _TOLD = {*OWN, EndCause.NODE, EndCause.PREEMPTED, EndCause.CANCELLED}
 
 
 def judge(one: BatchJob, end: TaskEnd, stopping: str) -> retry.End:
-    """Say what the end of a batch job means for its job; `stopping` says why it was called off."""
+    """Return what the end of a batch job means for its job; `stopping` is why it was cancelled."""
     if end.evidence is not None:
         try:
             return _by_evidence(one, end, stopping)
@@ -72,7 +72,7 @@ def _by_evidence(one: BatchJob, end: TaskEnd, stopping: str) -> retry.End:
     if stopping and not judged.ok:
         return msgspec.structs.replace(judged, stopped=True, message=stopping)
     if judged.ok and outputs is None and (one.outputs or one.optional):
-        message = "its batch job died before anybody looked at its outputs"
+        message = "its batch job died before its outputs were checked"
         return msgspec.structs.replace(
             judged, ok=False, missing=(), lost=True, message=message, cause=outcome.Cause.LOST
         )
@@ -92,7 +92,7 @@ def _by_scheduler(item: BatchItem, never: str) -> retry.End:
     cause = item.cause or EndCause.UNKNOWN
     said = f" ({item.words})" if item.words else ""
     if cause is EndCause.CANCELLED:
-        words = f"it was called off at the batch system{said}"
+        words = f"it was cancelled at the batch system{said}"
         return retry.End(ok=False, message=words, cause=_CAUSES[cause], call_off=words)
     if cause in OWN and not never:
         words = f"the batch system ended it: {OWN[cause]}{said}"
@@ -110,7 +110,7 @@ _AGAIN_S = 5.0
 
 
 class JobStaging(Protocol):
-    """Brings what jobs read to the site, and what they leave home."""
+    """Stages inputs of jobs to the site, and their outputs back."""
 
     @property
     def apart(self) -> bool:
@@ -118,18 +118,18 @@ class JobStaging(Protocol):
         ...
 
     def brings(self, one: BatchJob) -> bool:
-        """Say whether anything must be at the site before a job can be submitted."""
+        """Return whether anything must be at the site before a job can be submitted."""
         ...
 
     async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
-        """Say whether anything must be done with what a job has left."""
+        """Return whether anything must be done with what a job has left."""
         ...
 
     async def bring(self, one: BatchJob) -> None:
-        """Have all that a job reads at the site, and note in the guest what it is."""
+        """Stage the inputs of a job to the site, and note them in the job."""
 
     async def shaped(self, one: BatchJob) -> None:
-        """Hear that a job has got its shape: what it runs may depend on it."""
+        """Note that a job has got its size: its program may depend on it."""
 
     async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
         """Bring home what a job has left."""
@@ -142,32 +142,32 @@ class JobStaging(Protocol):
 
 
 class ResultFetcher:
-    """Brings home what jobs leave, however often the way is cut."""
+    """Fetches the results of jobs, and retries while the site is unreachable."""
 
     def __init__(
-        self, remote: SiteConnection, house: HeldJobs, data: JobStaging, telling: ProgressWriter
+        self, remote: SiteConnection, held: HeldJobs, data: JobStaging, progress: ProgressWriter
     ) -> None:
         """Take the site, who is there, who carries, and who tells people."""
         self._remote = remote
-        self._house = house
+        self._held = held
         self._data = data
-        self._telling = telling
+        self._progress = progress
 
     async def close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> retry.End:
         """Bring home what a job left, and say what its end means."""
-        verdict = judge(one, end, self._house.stops.get(one.attempt, ""))
+        verdict = judge(one, end, self._held.stops.get(one.attempt, ""))
         if end.evidence is None:
             return verdict
         work = self._home(one, room, end.evidence, verdict)
-        if (found := await self._house.while_wanted(one, work)) is not None:
+        if (found := await self._held.while_wanted(one, work)) is not None:
             return found
         return self._called_off(one, verdict)
 
     def _called_off(self, one: BatchJob, verdict: retry.End) -> retry.End:
-        """Say what it means that nobody wants the results of a job any more."""
+        """Return the end of a job whose results are not wanted any more."""
         if not verdict.ok:
             return verdict
-        words = self._house.stops[one.attempt]
+        words = self._held.stops[one.attempt]
         return msgspec.structs.replace(
             verdict, ok=False, stopped=True, message=words, cause=outcome.Cause.STOPPED
         )
@@ -180,9 +180,9 @@ class ResultFetcher:
                 await self._remote.ready()
                 await self._fetch(one, room, evidence, verdict)
             except errors.Unavailable as error:
-                if one.attempt in self._house.stops:
+                if one.attempt in self._held.stops:
                     return self._called_off(one, verdict)
-                await self._telling.say([one.attempt], f"its results wait: {error}")
+                await self._progress.say([one.attempt], f"its results wait: {error}")
                 await asyncio.sleep(_AGAIN_S)
             except (errors.PilotageError, OSError, LookupError, TypeError, ValueError) as error:
                 # Also because of what the site says of them, which may be anything.
@@ -202,7 +202,7 @@ class ResultFetcher:
         await self._data.logs([(one, room)])
         left = evidence.get("outputs") or {}
         if verdict.ok and not verdict.missing and await self._data.leaves(one, left):
-            await self._telling.progress([one.attempt], State.STAGING_OUT)
+            await self._progress.progress([one.attempt], State.STAGING_OUT)
             crash.point("site.staging_out")
             await self._data.home(one, room, left)
             crash.point("site.home")

@@ -1,4 +1,4 @@
-"""What is asked of a site on behalf of submissions, each in words that may be said again."""
+"""Commands for submissions at a site; each may be repeated."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _SAID = 4096
 
 
 class SiteCommands:
-    """The hand and the batch systems of one site."""
+    """Calls of the login helper and of the batch systems of one site."""
 
     def __init__(self, remote: SiteConnection, adapter: Callable[[str], BatchSystem]) -> None:
         """Take how batch systems are found by name, once the site is connected."""
         self._remote = remote
         self._adapter = adapter
 
-    # -- the hand: all of this may be done again and again ---------------------------------------
+    # -- login helper: all of this may be done again and again -----------------------------------
 
     async def _call(self, op: str, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - as `SiteConnection.call` has it
-        """Ask the hand for something that may be done twice, so that doubt does not matter."""
+        """Call the login helper for something that may be done twice."""
         try:
             return await self._remote.call(op, **values)
         except errors.Unsure as error:
@@ -73,7 +73,7 @@ class SiteCommands:
         return set(found["free"])
 
     async def there(self, one: Submission) -> bool:
-        """Say whether what was submitted is at this site at all, and not at another."""
+        """Return whether what was submitted is at this site at all, and not at another."""
         path = f"{one.root}/s/{one.key}/order.json"
         return (await self._call("stat", paths=[path]))["found"][path] is not None
 
@@ -84,7 +84,7 @@ class SiteCommands:
         files = (await self._call("read", paths=[told, seen], most=_MOST))["files"]
         if (found := _read(await self._whole(told, files[told]))) is not None:
             return found
-        # The starter's own word, if who waited for it is dead: nobody has looked at the outputs.
+        # The starter's own report, if its parent is dead: the outputs were not checked.
         end = _read(await self._whole(seen, files[seen]))
         return None if end is None else {"end": end, "outputs": None}
 
@@ -191,10 +191,10 @@ class SiteCommands:
         return _by_key(batch.remembered(await self._remote.run(call, timeout=_LIST_S)))
 
     async def cancel(self, name: str, ids: Sequence[str]) -> None:
-        """Call jobs off."""
+        """Cancel jobs."""
         said = await self._remote.run(self._adapter(name).cancel(ids), timeout=_LIST_S)
         if said.exit:
-            raise BatchError(f"{name} did not call off {ids[0]}: {(said.err or said.out)[:200]}")
+            raise BatchError(f"{name} did not cancel {ids[0]}: {(said.err or said.out)[:200]}")
 
 
 def _needed(item: Mapping[str, Any]) -> list[str]:
@@ -219,6 +219,6 @@ def _by_key(items: Iterable[BatchItem]) -> dict[str, list[BatchItem]]:
 
 
 def _lacks(one: Submission, found: Sequence[BatchItem]) -> bool:
-    """Say whether something of a submission is not on a listing."""
+    """Return whether something of a submission is not on a listing."""
     seen = {item.index for item in found}
     return not one.known or any(work.place not in seen for work in one.live)

@@ -89,7 +89,7 @@ _ABOUT = {
     "jobs": "Jobs that may be there at once.",
     "launcher": "How parallel jobs are started.",
     "defaults": "What jobs ask for unless they say otherwise.",
-    "plugin": "What the plug-in for its batch system is told.",
+    "plugin": "Settings for the plug-in of its batch system.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The jobs that a site holds, and what has become of them since the last turn."""
+"""Jobs that a site holds, and their changes since the last turn."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _T = TypeVar("_T")
 
 
 class HeldJobs:
-    """All guests of one site."""
+    """Jobs of one site."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Take who hears that there is something to be written down."""
         self._changed = changed
-        self.guests: dict[Attempt, BatchJob] = {}
+        self.jobs: dict[Attempt, BatchJob] = {}
         #: Where each attempt is out.
         self.out: dict[Attempt, tuple[Submission, ArrayTask]] = {}
         #: What has ended and begun since the last turn.
@@ -34,7 +34,7 @@ class HeldJobs:
         self.stops: dict[Attempt, str] = {}
         #: Attempts whose end has been told, once.
         self._ended: set[Attempt] = set()
-        #: What is under way for attempts, and ends when they are called off.
+        #: What is under way for attempts, cancelled with them.
         self._under_way: dict[Attempt, asyncio.Task[Any]] = {}
 
     @property
@@ -43,26 +43,26 @@ class HeldJobs:
         return bool(self.ends or self.began)
 
     def begin(self, attempts: list[Attempt]) -> None:
-        """Hear that attempts run."""
+        """Note that attempts run."""
         self.began += attempts
         self._changed()
 
     def finish(self, one: BatchJob, end: retry.End) -> None:
-        """Hear how an attempt ended; the first word counts."""
+        """Note how an attempt ended; the first report counts."""
         if one.attempt not in self._ended:
             self._ended.add(one.attempt)
             self.ends.append((one, end))
             self._changed()
 
     def stop(self, stops: Mapping[Attempt, str]) -> None:
-        """Hear why attempts are to end; what is under way for them ends now."""
+        """Note why attempts are to end, and cancel what is under way for them."""
         self.stops |= stops
         for attempt in stops:
             if task := self._under_way.get(attempt):
                 task.cancel()
 
     async def while_wanted(self, one: BatchJob, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """Do something for an attempt; return nothing if that was called off before it was done."""
+        """Run work for an attempt; return nothing if the attempt is cancelled meanwhile."""
         task: asyncio.Task[_T] = asyncio.create_task(work)
         self._under_way[one.attempt] = task
         try:
@@ -76,15 +76,15 @@ class HeldJobs:
             self._under_way.pop(one.attempt, None)
 
     def called_off(self, one: BatchJob) -> bool:
-        """End a job that was called off before it was submitted."""
+        """End a job that was cancelled before it was submitted; return whether it was."""
         words = self.stops.get(one.attempt)
         if words is not None:
             self.finish(one, retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True))
         return words is not None
 
     def leave(self, one: BatchJob) -> tuple[Submission, ArrayTask] | None:
-        """Forget a guest whose end is on disk; say where it was out."""
-        self.guests.pop(one.attempt, None)
+        """Forget a job whose end is on disk; return its submission."""
+        self.jobs.pop(one.attempt, None)
         self.stops.pop(one.attempt, None)
         self._ended.discard(one.attempt)
         return self.out.pop(one.attempt, None)
@@ -95,7 +95,7 @@ Attempt = tuple[int, int]
 
 
 class ProgressWriter:
-    """Writes into the store what is known of attempts."""
+    """Records the progress of attempts in the store."""
 
     def __init__(self, writer: Writer, queue: Queue) -> None:
         """Use the clock of the queue."""
@@ -103,12 +103,12 @@ class ProgressWriter:
         self._queue = queue
 
     async def progress(self, attempts: Sequence[Attempt], state: State, words: str = "") -> None:
-        """Say how far attempts have come; one that is further already stays there."""
+        """Record the progress of attempts; states never go back."""
         now, some = self._queue.now(), list(attempts)
         await self._writer.run(lambda db: moves.progress(db, some, state, words, now))
 
     async def say(self, attempts: Sequence[Attempt], words: str) -> None:
-        """Let people see why attempts wait."""
+        """Record why attempts wait."""
         rows = text.dump(list(attempts))
         if attempts:
             await self._writer.run(lambda db: db.run("job_say", rows=rows, reason=words))

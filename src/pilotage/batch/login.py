@@ -1,4 +1,4 @@
-"""The program at a login node: brought there, started, spoken to, let go."""
+"""The login helper: copied to a login node, started, called and closed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LoginHelper:
         return await self._wire.ask(op, values, patience)
 
     async def greet(self) -> None:
-        """Hear where it is."""
+        """Read where it is."""
         try:
             self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), HelperInfo)
         except msgspec.ValidationError as error:
@@ -94,9 +94,9 @@ class LoginHelper:
             self._process.kill()
 
     async def leave(self) -> None:
-        """Let it end by itself, which it does when nobody speaks to it any more."""
+        """Close its input; it then ends by itself."""
         self._wire.close()
-        # Also if we are called off, which would otherwise end each wait at once.
+        # Also if we are cancelled, which would otherwise end each wait at once.
         with anyio.CancelScope(shield=True):
             await _end(self._process)
             self._listening.cancel()
@@ -273,7 +273,7 @@ class HelperLink:
             self.close()
 
     def close(self) -> None:
-        """Tell everybody who waits that no answer will come."""
+        """Fail all calls that wait for an answer."""
         self._over = True
         for answer in self._asked.values():
             if not answer.done():
@@ -322,7 +322,7 @@ async def unpack(reader: StreamReader) -> dict[str, Any] | None:
 
 
 def _news(told: object) -> list[dict[str, Any]]:
-    """Check what is told unasked: nobody knows who is at the other end."""
+    """Check unsolicited messages: the other end is not trusted."""
     found: list[Any] = told if isinstance(told, list) else [told]
     if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found):
         raise errors.Unavailable("what arrives is no news")

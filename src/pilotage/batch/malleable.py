@@ -1,4 +1,4 @@
-"""The shape of a job: of the nodes and times that it may have, those that fit a gap. Pure.
+"""Sizes of malleable jobs: nodes and time that fit a gap (pure functions).
 
 A job that can be of any size within bounds is *malleable*: on a machine that is being drained, or
 kept for a large job, it may run where others have to wait. The batch system says when how many
@@ -7,7 +7,7 @@ nodes are free and for how long; here it is decided what to ask it for.
 * What starts at once comes before what starts later, and then the most node-seconds count: such
   a job does more in a larger place, and a place that it leaves empty is lost.
 * If nothing starts at once, it is what has the work done soonest, or else what starts soonest.
-* If nobody can say what is free, it is the most: that is what the job would ask for if it had no
+* If the free capacity is unknown, it is the most: that is what the job would ask for if it had no
   choice, and a batch system that plans by itself makes the best of it.
 * If all is known and nothing fits, it is the least, which some day fits first.
 """
@@ -65,7 +65,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     #: Seconds of wall time; nothing means what the queue gives.
     time: float | None = None
-    #: When it is expected to start, if anybody can say.
+    #: When it is expected to start, if that is known.
     start: float | None = None
     #: Why it is this one, for people.
     why: str = ""
@@ -83,7 +83,7 @@ def bounded(ask: SizeRange, bounds: QueueBounds) -> SizeRange:
 def best(ask: SizeRange, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[Fit]:
     """Name the shapes that are best, the best of them first; none if nothing fits.
 
-    Of several the last is one that starts later, if there is one: nobody but the batch system
+    Of several the last is one that starts later, if there is one: only the batch system
     knows for certain what starts at once.
     """
     found = _at(ask, gaps, now, now)[: max(1, count - 1)]
@@ -93,9 +93,9 @@ def best(ask: SizeRange, gaps: Sequence[Gap], now: float, *, count: int = 1) -> 
 
 
 def choose(ask: SizeRange, gaps: Sequence[Gap] | None, now: float) -> Fit:
-    """Choose a shape; without gaps nobody can say what is free."""
+    """Choose a shape; without gaps the free capacity is unknown."""
     if gaps is None:
-        return most(ask, "nobody can say what is free")
+        return most(ask, "the free capacity is unknown")
     return next(iter(best(ask, gaps, now)), None) or least(ask)
 
 
@@ -158,7 +158,7 @@ def _starts(gaps: Iterable[Gap], now: float) -> Iterator[float]:
 
 
 def _usable(seconds: float, longer: float) -> float:
-    """Say how long a job may be that runs in a gap, in whole minutes as it is asked for."""
+    """Return how long a job may be that runs in a gap, in whole minutes as it is asked for."""
     return _minutes(seconds - _MARGIN_S) - longer
 
 

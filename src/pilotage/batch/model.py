@@ -1,4 +1,4 @@
-"""What is known of a site: the file that describes it, closed and checked."""
+"""Settings of a site: the file that describes it, checked strictly."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class SiteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     #: The name by which worker nodes reach the login node; empty means the name it has itself.
     login: str = ""
     defaults: Defaults = Defaults()
-    #: What a plug-in for `batch` is told.
+    #: Settings of a plug-in for `batch`.
     plugin: dict[str, str | int | float | bool] = {}
 
 

@@ -1,4 +1,4 @@
-"""The batch queue of a site, as the matchmaker sees it."""
+"""The batch queue of a site, described to the matchmaker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From jobs to orders: which of them go together, and what is asked of the batch system."""
+"""Orders for batch jobs: grouped into arrays; malleable jobs are fitted to free nodes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from pilotage.job.model import JobSpec, Shape
 LONGER_S = 60.0
 
 
-def groups(guests: Iterable[BatchJob], site: SiteSettings) -> Iterator[list[BatchJob]]:
+def groups(jobs: Iterable[BatchJob], site: SiteSettings) -> Iterator[list[BatchJob]]:
     """Put jobs together that ask for the same, as many as go into one array."""
     alike: dict[Any, list[BatchJob]] = {}
-    for one in guests:
+    for one in jobs:
         spec = one.spec
         shape = (spec.resources, spec.allocation, spec.via, spec.priority)
         alike.setdefault(shape, []).append(one)
@@ -77,7 +77,7 @@ def order_for(
     count: int,
     fit: Fit | None = None,
 ) -> BatchOrder:
-    """Say what is asked of the batch system for so many equal jobs."""
+    """Return the order for `count` equal jobs."""
     asked, needs, defaults = spec.allocation, spec.resources, site.defaults
     usual = units.seconds(defaults.time) if defaults.time else None
     folder = f"{hello.root}/s/{key}"
@@ -108,7 +108,7 @@ _ALIKE = ("queue", "tasks", "cpus", "memory", "gpus", "constraint", "reservation
 
 
 def malleable(spec: JobSpec) -> bool:
-    """Say whether a job has a choice."""
+    """Return whether a job may run in several sizes."""
     return spec.allocation.shape != Shape()
 
 
@@ -116,7 +116,7 @@ class _Look(msgspec.Struct):
     """What was seen of a batch system, and what was concluded from it since."""
 
     at: float
-    #: Nothing means that nobody can say what is free.
+    #: Nothing if the free capacity is unknown.
     batch: Windows | None = None
     seen: Any = None
     gaps: dict[Hashable, list[Gap]] = {}
@@ -125,26 +125,26 @@ class _Look(msgspec.Struct):
 
 
 class Fitting:
-    """Finds shapes for the jobs of one site."""
+    """Chooses sizes for the malleable jobs of one site."""
 
-    def __init__(self, driver: SubmissionDriver, house: HeldJobs) -> None:
-        """Ask by the hand of a driver."""
+    def __init__(self, driver: SubmissionDriver, held: HeldJobs) -> None:
+        """Use the connection of a driver."""
         self._driver = driver
-        self._house = house
+        self._held = held
         self._site = driver.remote.site
         self._turn = asyncio.Lock()
         self._looks: dict[str, _Look] = {}
         #: What attempts have got that the batch system may not show yet.
         self._booked: dict[Attempt, tuple[Fit, float]] = {}
 
-    async def fit(self, guests: Sequence[BatchJob], hello: HelperInfo) -> Sequence[BatchJob]:
+    async def fit(self, jobs: Sequence[BatchJob], hello: HelperInfo) -> Sequence[BatchJob]:
         """Give each job its shape; return them."""
         async with self._turn:
-            for one in guests:
+            for one in jobs:
                 fit = await self._choose(one, hello)
                 _log.info("job %s: %s", one.key, fit.why)
                 job.shape(one, fit)
-        return guests
+        return jobs
 
     async def _choose(self, one: BatchJob, hello: HelperInfo) -> Fit:
         spec = one.spec
@@ -162,7 +162,7 @@ class Fitting:
         return _told(spec, fit)
 
     def _ask(self, spec: JobSpec, bounds: QueueBounds) -> SizeRange:
-        """Say what a job may be; what it does not say of time is the site's or the queue's."""
+        """Return what a job may be; what it does not say of time is the site's or the queue's."""
         wanted, nodes, time = spec.allocation.shape, spec.allocation.nodes, spec.resources.time
         usual = self._site.defaults.time
         most = time or (units.seconds(usual) if usual else bounds.usual)
@@ -178,7 +178,7 @@ class Fitting:
         """See what is free, or use what was seen a moment ago."""
         now = self._driver.steady()
         known = self._looks.get(name)
-        ended = any(key not in self._house.guests for key in self._booked)
+        ended = any(key not in self._held.jobs for key in self._booked)
         if known is not None and now - known.at < (_BRIEF_S if ended else _LOOK_S):
             return known
         look = self._looks[name] = _Look(now)
@@ -196,9 +196,9 @@ class Fitting:
         return look
 
     def _listed(self, attempt: Attempt) -> bool:
-        """Say whether a listing has what an attempt got, or nothing is to come of it."""
-        out = self._house.out.get(attempt)
-        return out[0].known if out else attempt not in self._house.guests
+        """Return whether a listing has what an attempt got, or nothing is to come of it."""
+        out = self._held.out.get(attempt)
+        return out[0].known if out else attempt not in self._held.jobs
 
     def _gaps(self, look: _Look, batch: Windows, order: BatchOrder) -> list[Gap]:
         kind = _kind(order)
@@ -211,7 +211,7 @@ class Fitting:
         return look.gaps[kind]
 
     def _book(self, one: BatchJob, fit: Fit, longer: float) -> None:
-        """Let nobody else count on what a job has got."""
+        """Book what a job has got, so that others do not count on it."""
         self._booked[one.attempt] = fit, longer
         for look in self._looks.values():
             look.gaps = {kind: shape.book(gaps, fit, longer) for kind, gaps in look.gaps.items()}
@@ -223,7 +223,7 @@ class Fitting:
     ) -> Fit:
         """Choose the first shape that starts as is thought, or else the one that starts first.
 
-        Of what starts later nobody knows more than the listings, and if others wait the batch
+        Of later starts only the listings are known, and if others wait the batch
         system does not tell of gaps: then it is asked only whether it takes an order at all.
         """
         later: list[tuple[float, Fit]] = []

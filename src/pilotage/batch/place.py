@@ -1,4 +1,4 @@
-"""The batch queue of a site as a place: jobs that it gets become batch jobs of their own."""
+"""A batch queue as a place: each job that is matched to it becomes a batch job."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _HEED_S = 0.2
 #: What one job may name or say that cannot be: it must not keep others from being submitted.
 ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 _AGAIN_S = 5.0
-#: An item of an order that nobody may run.
+#: An empty item of an order: nothing to run.
 _EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
 
 
 class BatchPlace:
-    """Takes jobs for a site, has them submitted, and tells how they ended."""
+    """Claims jobs for a site, stages and submits them, and records how they ended."""
 
     def __init__(
         self, name: str, driver: SubmissionDriver, queue: Queue, writer: Writer,
@@ -66,11 +66,11 @@ class BatchPlace:
         self._launch = place
         self._data = data
         self._listener = listener
-        self._telling = ProgressWriter(writer, queue)
+        self._progress = ProgressWriter(writer, queue)
         self.place: Place
-        self._house = HeldJobs(self._poke)
-        self._homing = ResultFetcher(driver.remote, self._house, data, self._telling)
-        self._fitting = orders.Fitting(driver, self._house)
+        self._held = HeldJobs(self._poke)
+        self._results = ResultFetcher(driver.remote, self._held, data, self._progress)
+        self._fitting = orders.Fitting(driver, self._held)
         #: What is wrong with the site, as it was last reported with waiting jobs.
         self._told = ""
         self._beside = Background(_log, f"site {name}")
@@ -92,7 +92,7 @@ class BatchPlace:
     # -- before anything -------------------------------------------------------------------------
 
     async def _join(self) -> None:
-        """Tell the matchmaker of this queue, and find what an earlier process left here."""
+        """Register this queue with the matchmaker, and adopt what an earlier process left."""
         found: list[list[tuple[Any, ...]]] = []
 
         def join(ledger: Ledger, db: Db, _now: float) -> None:
@@ -112,9 +112,9 @@ class BatchPlace:
         await self._queue.do(join)
         claims = [moves.Claim(*row[:7]) for row in found[-1]]
         specs = await self._specs({claim.spec for claim in claims})
-        for one in await self._guests(claims, specs):
-            self._house.guests[one.attempt] = one
-        loose = dict(self._house.guests)
+        for one in await self._batch_jobs(claims, specs):
+            self._held.jobs[one.attempt] = one
+        loose = dict(self._held.jobs)
         for out in await self._driver.load():
             for work in [work for work in out.works.values() if not work.pilot]:
                 adopted = loose.pop((work.job, work.attempt), None)
@@ -122,7 +122,7 @@ class BatchPlace:
                     # Its end is on disk already, only the site has not been told.
                     self._beside.start(self._driver.forget([(out, work)]))
                 else:
-                    self._house.out[adopted.attempt] = (out, work)
+                    self._held.out[adopted.attempt] = (out, work)
                     if out.order.fit is not None:
                         job.shape(adopted, out.order.fit)
                     self._adopt(adopted, ItemFolder(out.root, out.key, work.place))
@@ -135,7 +135,7 @@ class BatchPlace:
         )
         return {number: records.read_spec(body) for number, body in bodies.items()}
 
-    async def _guests(
+    async def _batch_jobs(
         self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
     ) -> list[BatchJob]:
         # What others submit runs elsewhere, and must not lay hands on files of this machine.
@@ -156,7 +156,7 @@ class BatchPlace:
         return made
 
     def _adopt(self, one: BatchJob, room: ItemFolder) -> None:
-        """Find out anew what a job is to leave; it was ordered by an earlier process."""
+        """Recompute the outputs of a job that an earlier process submitted."""
         try:
             job.order(one, room, self._site, self._launch)
         except ODD as error:
@@ -165,15 +165,15 @@ class BatchPlace:
     # -- one turn --------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Say what ended and take what comes next, in one transaction."""
-        ends, self._house.ends = self._house.ends, []
-        began, self._house.began = self._house.began, []
+        """Record ends and claim the next jobs, in one transaction."""
+        ends, self._held.ends = self._held.ends, []
+        began, self._held.began = self._held.began, []
         if began:
-            await self._telling.progress(began, State.RUNNING)
+            await self._progress.progress(began, State.RUNNING)
         ended = [Ended(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends]
         self._waiting = not ended
         answer = self._queue.exchange(self.place.number, ended, park=not ended)
-        if self._waiting and self._house.stirred:
+        if self._waiting and self._held.stirred:
             self._queue.nudge(self.place.number)
         granted = await answer
         self._waiting = False
@@ -184,11 +184,11 @@ class BatchPlace:
         self._stop(granted.stops)
 
     def _poke(self) -> None:
-        """Have what is new written down in a moment, with what else comes until then."""
+        """Schedule a turn; changes within a moment are written together."""
         asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
 
     def _nudge(self) -> None:
-        if self._waiting and self._house.stirred:
+        if self._waiting and self._held.stirred:
             self._waiting = False
             self._queue.nudge(self.place.number)
 
@@ -197,7 +197,7 @@ class BatchPlace:
         crash.point("site.finished")
         out = []
         for one in ended:
-            if found := self._house.leave(one):
+            if found := self._held.leave(one):
                 out.append(found)
             if one.claim.rule:
                 self._listener.ended(one.claim.rule, one.claim.job)
@@ -208,22 +208,22 @@ class BatchPlace:
     # -- to the site -----------------------------------------------------------------------------
 
     async def _take(self, granted: Granted) -> None:
-        fresh = await self._guests(granted.claims, granted.specs)
-        self._house.guests.update({one.attempt: one for one in fresh})
+        fresh = await self._batch_jobs(granted.claims, granted.specs)
+        self._held.jobs.update({one.attempt: one for one in fresh})
         if trouble := self._trouble:
-            self._beside.start(self._telling.say([one.attempt for one in fresh], trouble))
+            self._beside.start(self._progress.say([one.attempt for one in fresh], trouble))
         self._begin(fresh)
 
-    def _begin(self, guests: list[BatchJob]) -> None:
-        for some in orders.groups(guests, self._site):
+    def _begin(self, jobs: list[BatchJob]) -> None:
+        for some in orders.groups(jobs, self._site):
             self._beside.start(self._send(some))
 
-    async def _send(self, guests: list[BatchJob]) -> None:
-        """Bring the data of jobs to the site, and submit them."""
-        if not any(self._data.brings(one) for one in guests):
-            await self._submit(guests)
+    async def _send(self, jobs: list[BatchJob]) -> None:
+        """Stage the data of jobs to the site, and submit them."""
+        if not any(self._data.brings(one) for one in jobs):
+            await self._submit(jobs)
             return
-        coming = {asyncio.create_task(self._bring(one)): one for one in guests}
+        coming = {asyncio.create_task(self._bring(one)): one for one in jobs}
         until = asyncio.FIRST_COMPLETED if self._data.apart else asyncio.ALL_COMPLETED
         try:
             while coming:
@@ -238,43 +238,43 @@ class BatchPlace:
                 task.cancel()
 
     def _ready(self, one: BatchJob, task: asyncio.Task[bool]) -> bool:
-        """Say whether the data of a job is there; what nobody foresaw is the end of it alone."""
+        """Return whether the data of a job is staged; an unexpected error fails only this job."""
         error = task.exception()
         if error is None:
             return task.result()
         _log.error("job %s: its data cannot be brought", one.key, exc_info=error)
-        self._house.finish(
+        self._held.finish(
             one, retry.End(ok=False, message=f"cannot start: {error!r}", cause=Cause.NOT_STARTED)
         )
         return False
 
-    async def _submit(self, guests: list[BatchJob]) -> None:
-        """Submit jobs whose data is there; those that have a choice get their shape now."""
-        free = [one for one in guests if orders.malleable(one.spec)]
+    async def _submit(self, jobs: list[BatchJob]) -> None:
+        """Submit jobs whose data is there; malleable jobs get their size now."""
+        free = [one for one in jobs if orders.malleable(one.spec)]
         if not free:
-            await self._ask(guests)
+            await self._ask(jobs)
             return
         hello = await self._remote.ready()
         await self._fitting.fit(free, hello)
         unfit = [one.attempt for one in free if not await self._shaped(one)]
-        ready = [one for one in guests if one.attempt not in unfit]
+        ready = [one for one in jobs if one.attempt not in unfit]
         for some in orders.groups(ready, self._site):
             await self._ask(some)
 
     async def _shaped(self, one: BatchJob) -> bool:
-        """Have what a job runs written for its shape; say whether it may go on."""
-        while not self._house.called_off(one):
+        """Write the program of a job for its size; return whether it may continue."""
+        while not self._held.called_off(one):
             had = await self._try(one, self._data.shaped(one), "it waits")
             if had is not None:
                 return had
         return False
 
-    async def _ask(self, guests: list[BatchJob]) -> None:
-        """Submit jobs that ask for the same."""
+    async def _ask(self, jobs: list[BatchJob]) -> None:
+        """Submit jobs with equal requests as one array."""
         hello = await self._remote.ready()
-        guests = [one for one in guests if not self._house.called_off(one)]
+        jobs = [one for one in jobs if not self._held.called_off(one)]
         key = submission.new_key()
-        ready, items = self._orders(guests, hello.root, key)
+        ready, items = self._orders(jobs, hello.root, key)
         if not ready:
             return
         declared = {
@@ -289,23 +289,23 @@ class BatchPlace:
         order = orders.order_for(first, self._site, hello, key, len(ready), ready[0].fit)
         out = await self._driver.submit(orders.batch_of(first, self._site), order, works, items)
         for work in works:
-            self._house.out[work.job, work.attempt] = (out, work)
-        if late := [(out, work) for work in works if (work.job, work.attempt) in self._house.stops]:
+            self._held.out[work.job, work.attempt] = (out, work)
+        if late := [(out, work) for work in works if (work.job, work.attempt) in self._held.stops]:
             await self._driver.stop(late)
 
     def _orders(
-        self, guests: list[BatchJob], root: str, key: str
+        self, jobs: list[BatchJob], root: str, key: str
     ) -> tuple[list[BatchJob], list[dict[str, Any]]]:
         """Write the orders of jobs; those for which that cannot be done have ended."""
         ready: list[BatchJob] = []
         items: list[dict[str, Any]] = []
-        for one in guests:
+        for one in jobs:
             try:
                 orders.check(one.spec, self._name, self._site)
                 room = ItemFolder(root, key, len(ready))
                 items.append(job.order(one, room, self._site, self._launch))
             except ODD as error:
-                self._house.finish(
+                self._held.finish(
                     one,
                     retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED),
                 )
@@ -316,17 +316,17 @@ class BatchPlace:
         return ready, items
 
     async def _bring(self, one: BatchJob) -> bool:
-        """Have what a job reads at the site; say whether the job may go on."""
-        ready = await self._house.while_wanted(one, self._persist(one))
-        return not self._house.called_off(one) and bool(ready)
+        """Stage the inputs of a job; return whether it may continue."""
+        ready = await self._held.while_wanted(one, self._persist(one))
+        return not self._held.called_off(one) and bool(ready)
 
     async def _persist(self, one: BatchJob) -> bool:
-        while not self._house.called_off(one):
+        while not self._held.called_off(one):
             # All of a file may have to be read for it.
             if objection := await anyio.to_thread.run_sync(
                 unchanged.objection, one.binding, one.spec.on_change
             ):
-                self._house.finish(
+                self._held.finish(
                     one,
                     retry.End(ok=False, message=objection, cause=Cause.INPUT, call_off=objection),
                 )
@@ -341,23 +341,23 @@ class BatchPlace:
         await self._data.bring(one)
 
     async def _try(self, one: BatchJob, act: Awaitable[None], waits: str) -> bool | None:
-        """Say whether what a job needs could be done; nothing if it must be tried again."""
+        """Return whether a step succeeded; nothing if it must be retried."""
         try:
             await act
         except errors.Unavailable as error:
-            await self._telling.say([one.attempt], f"{waits}: {error}")
+            await self._progress.say([one.attempt], f"{waits}: {error}")
             await asyncio.sleep(_AGAIN_S)
             return None
         except ODD as error:
-            self._house.finish(
+            self._held.finish(
                 one, retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED)
             )
             return False
         return True
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
-        """Write the orders of jobs anew, under another key."""
-        live = {work.place: self._house.guests.get((work.job, work.attempt)) for work in one.live}
+        """Return the orders of jobs, rewritten for another key."""
+        live = {work.place: self._held.jobs.get((work.job, work.attempt)) for work in one.live}
         items = []
         for place in range(one.order.count):
             found = live.get(place)
@@ -368,7 +368,7 @@ class BatchPlace:
                 room = ItemFolder(one.root, key, place)
                 items.append(job.order(found, room, self._site, self._launch))
             except ODD as error:
-                self._house.finish(
+                self._held.finish(
                     found,
                     retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED),
                 )
@@ -378,23 +378,23 @@ class BatchPlace:
     # -- what the driver says --------------------------------------------------------------------
 
     def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
-        """Hear that jobs run."""
+        """Note that jobs run."""
         del words
-        self._house.begin([(work.job, work.attempt) for _, work in works])
+        self._held.begin([(work.job, work.attempt) for _, work in works])
 
     def taken(self, one: Submission) -> None:
-        """Hear that the batch system has jobs."""
+        """Note that the batch system accepted jobs."""
         why = one.order.fit.why if one.order.fit else ""
         for words, attempts in self._waiting_in(one, why).items():
-            self._beside.start(self._telling.progress(attempts, State.SUBMITTED, words))
+            self._beside.start(self._progress.progress(attempts, State.SUBMITTED, words))
 
     def said(self, one: Submission, words: str) -> None:
-        """Hear what is said of jobs that wait to run."""
+        """Note why jobs wait."""
         for told, attempts in self._waiting_in(one, words).items():
-            self._beside.start(self._telling.say(attempts, told))
+            self._beside.start(self._progress.say(attempts, told))
 
     def _waiting_in(self, one: Submission, words: str) -> dict[str, list[Attempt]]:
-        """Group what waits by what is said of it, or else of all."""
+        """Group waiting attempts by their reason."""
         found: dict[str, list[Attempt]] = {}
         for work in one.live:
             if not work.began:
@@ -403,8 +403,8 @@ class BatchPlace:
         return found
 
     def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
-        """Hear that a job is over at the site."""
-        found = self._house.guests.get((work.job, work.attempt))
+        """Note that a job is over at the site."""
+        found = self._held.jobs.get((work.job, work.attempt))
         if found is None:
             self._beside.start(self._driver.forget([(one, work)]))
         else:
@@ -412,27 +412,27 @@ class BatchPlace:
 
     async def _close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> None:
         try:
-            closed = await self._homing.close(one, room, end)
+            closed = await self._results.close(one, room, end)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
-            # A job whose end nobody writes down would stay for ever, and nobody would know why.
+            # A job whose end is not recorded would stay for ever without a reason.
             _log.exception("job %s: what it left cannot be seen to", one.key)
             message = f"its results cannot be brought home: {error!r}"
             closed = retry.End(ok=False, message=message, cause=Cause.LOST)
-        self._house.finish(one, closed)
+        self._held.finish(one, closed)
 
     # -- stop, and follow ------------------------------------------------------------------------
 
     def _stop(self, stops: Iterable[Stop]) -> None:
-        """End the jobs that a person or the matchmaker wants ended."""
-        unstopped = self._house.guests.keys() - self._house.stops.keys()
+        """Stop jobs that were cancelled or preempted."""
+        unstopped = self._held.jobs.keys() - self._held.stops.keys()
         fresh = [stop for stop in stops if (stop.job, stop.attempt) in unstopped]
-        self._house.stop({(stop.job, stop.attempt): stop.words for stop in fresh})
-        out = [self._house.out.get((stop.job, stop.attempt)) for stop in fresh]
+        self._held.stop({(stop.job, stop.attempt): stop.words for stop in fresh})
+        out = [self._held.out.get((stop.job, stop.attempt)) for stop in fresh]
         if known := [one for one in out if one is not None]:
             self._beside.start(self._driver.stop(known))
 
     async def _look(self) -> None:
-        """Look after what is at the site, and hear whether it is to take more."""
+        """Fetch logs periodically, and follow requests to drain the site."""
         since = 0.0
         while True:
             await anyio.sleep(_HEED_S)
@@ -454,28 +454,28 @@ class BatchPlace:
         return f"its site has trouble: {self._told}" if self._told else ""
 
     async def _follow(self) -> None:
-        """Bring home what running jobs write, and tell what keeps the others."""
+        """Fetch output of running jobs, and record why the others wait."""
         await self._explain()
         writing = [
             (one, ItemFolder(out.root, out.key, work.place))
-            for attempt, (out, work) in self._house.out.items()
-            if work.began and not work.over and (one := self._house.guests.get(attempt))
+            for attempt, (out, work) in self._held.out.items()
+            if work.began and not work.over and (one := self._held.jobs.get(attempt))
         ]
         if writing and self._driver.remote.up:
             with contextlib.suppress(*ODD):
                 await self._data.logs(writing)
 
     async def _explain(self) -> None:
-        """Tell with each job that does not run what is wrong with its site, when that changes."""
+        """Record the trouble of the site with each job that does not run, when it changes."""
         trouble = self._driver.remote.trouble or self._driver.trouble
         if trouble == self._told:
             return
         self._told = trouble
         by_words: dict[str, list[Attempt]] = {}
-        for attempt in self._house.guests:
-            out, work = self._house.out.get(attempt, (None, None))
+        for attempt in self._held.jobs:
+            out, work = self._held.out.get(attempt, (None, None))
             if work is None or not work.began:
                 usual = out.say(self._name, work.words) if out and work else ""
                 by_words.setdefault(self._trouble or usual, []).append(attempt)
         for words, attempts in by_words.items():
-            await self._telling.say(attempts, words)
+            await self._progress.say(attempts, words)

@@ -29,7 +29,7 @@ def show(db: Db, site: str, trouble: str, since: float, facts: str, now: float) 
 
 
 def steps(db: Db, jobs: Sequence[int]) -> frozenset[int]:
-    """Say which of some jobs are steps of workflows: this hub has written their paths itself."""
+    """Return which of some jobs are steps of workflows: this hub has written their paths itself."""
     return frozenset(row[0] for row in db.rows("flow_jobs_among", jobs=text.dump(list(jobs))))
 
 
@@ -56,7 +56,7 @@ def stand(db: Db, site: str, way: Literal["batch", "agent"]) -> bool:
 def begin(db: Db, sites: Sequence[str]) -> None:
     """Begin with the sites that have files: names are free again whose owner is gone.
 
-    Jobs that are at other sites hear that nobody looks after them.
+    Jobs at other sites are marked as unattended.
     """
     db.run("site_release", files=text.dump(list(sites)))
     db.run("job_stranded", marks=text.dump([queue_mark(site) for site in sites]))
@@ -78,7 +78,7 @@ def intend(
 
 
 def renew(db: Db, one: Submission, order: BatchOrder, now: float) -> None:
-    """Write down that a submission is tried anew, under another key, and that this one is over."""
+    """Write down that a submission is retried under another key, and that this one is over."""
     db.run("submission_renew", id=one.id, key=order.key, body=_body(order))
     db.run("submission_former", id=one.id, key=one.key, body=_body(one.order), now=now)
 
@@ -101,7 +101,7 @@ def close(db: Db, ended: Iterable[tuple[int, int]], now: float) -> None:
 
 
 def closed(db: Db, keys: Sequence[str]) -> list[str]:
-    """Say which of these submissions are over."""
+    """Return which of these submissions are over."""
     return [key for (key,) in db.rows("submission_closed", keys=text.dump(keys))]
 
 

@@ -1,4 +1,4 @@
-"""A site as the hub sees it: one program of ours at its login node, kept alive and spoken to."""
+"""The connection to a site: one login helper, kept alive and called."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SiteConnection:
         self._boot = HelperStart(name, site.python, folder, program)
         self._clock = clock or WallClock()
         self._chance = chance or dice()
-        self._hand: LoginHelper | None = None
+        self._helper: LoginHelper | None = None
         self._ready = asyncio.Event()
         self._asking: dict[BatchCommand, asyncio.Task[Output]] = {}
         self._channels: set[asyncio.Task[int]] = set()
@@ -111,7 +111,7 @@ class SiteConnection:
     def _answered(self, call: BatchCommand, done: asyncio.Task[Output]) -> None:
         del self._asking[call]
         if not done.cancelled():
-            done.exception()  # whoever asked may have gone
+            done.exception()  # the callers may have gone
 
     async def _run(self, call: BatchCommand, seconds: float, folder: str) -> Output:
         async with self.gate.turn():
@@ -137,7 +137,7 @@ class SiteConnection:
 
     async def call(self, op: str, *, patience: float = _CALL_S, **values: object) -> dict[str, Any]:
         """Ask the program at the login node."""
-        hand = self._hand
+        hand = self._helper
         if hand is None:
             raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
         try:
@@ -204,7 +204,7 @@ class SiteConnection:
                 await self.shell.close()
 
     async def _person(self) -> None:
-        """Wait until somebody has logged in, or until it is time to try anyway."""
+        """Wait until a person has logged in, or until it is time to try anyway."""
         left = _ANYWAY_S
         while left > 0 and not await self.shell.alive():
             await asyncio.sleep(_LOOK_S)
@@ -215,14 +215,14 @@ class SiteConnection:
         """Have a connection within the block, or an error that says why there is none."""
         await self.shell.connect()
         async with self._boot.begin(self.shell, self._hear) as hand:
-            self.hello, self._hand = hand.hello, hand
+            self.hello, self._helper = hand.hello, hand
             self.trouble, self.since = "", self._clock.now()
             self._ready.set()
             try:
                 yield hand
             finally:
                 self._ready.clear()
-                self._hand = None
+                self._helper = None
 
     def _hear(self, news: list[dict[str, Any]]) -> None:
         self.on_news(news)
@@ -235,8 +235,8 @@ class SiteConnection:
 
     def _doubt(self) -> None:
         """Find out whether the program still answers; let go of it if it does not."""
-        if self._hand and (self._doubts is None or self._doubts.done()):
-            self._doubts = asyncio.create_task(_prove(self._hand))
+        if self._helper and (self._doubts is None or self._doubts.done()):
+            self._doubts = asyncio.create_task(_prove(self._helper))
 
 
 async def _prove(hand: LoginHelper) -> None:
@@ -253,4 +253,4 @@ def _program(call: BatchCommand) -> str:
 
 
 def _nobody(_: list[dict[str, Any]]) -> None:
-    """Hear nothing."""
+    """Ignore messages."""

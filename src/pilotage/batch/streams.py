@@ -1,4 +1,4 @@
-"""What jobs at a site write to their two streams, brought home piece by piece."""
+"""Standard output and error of jobs at a site, fetched while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked of a batch system, and what a listing lets one conclude of it: pure."""
+"""Submissions to a batch system, and what a listing tells about them (pure functions)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pilotage.batch.system.model import BatchItem, BatchOrder, EndCause, Phase
 _EMPTY = 2
 _ABSENT = 3
 #: How long the evidence of an end may take to be seen after the scheduler speaks of it, and how
-#: long the scheduler's word may take after evidence that somebody else ended it, in seconds.
+#: long the scheduler's word may take after evidence that something else ended it, in seconds.
 LINGER_S = 15.0
-#: Each time that a submission is refused, the next try takes a settle time longer, up to so many.
+#: After each refusal the next try waits one settle time longer, up to this many.
 _LONGEST = 10
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _PART = re.compile(r"[_.][0-9]+$", re.ASCII)
@@ -30,7 +30,7 @@ def new_key() -> str:
 
 
 class ArrayTask(msgspec.Struct):
-    """One of what a submission is for."""
+    """One task of a submission: an attempt of a job, or a pilot."""
 
     #: Its number in the array.
     place: int
@@ -54,7 +54,7 @@ class ArrayTask(msgspec.Struct):
     pulse_since: float = 0.0
     #: What the batch system says of it while it waits there.
     words: str = ""
-    #: Whether somebody wants it to end.
+    #: Whether its end was requested.
     stopping: bool = False
     #: Whether its end has been told: whatever else is heard of it does not count.
     over: bool = False
@@ -75,7 +75,7 @@ class Submission(msgspec.Struct):
     works: dict[int, ArrayTask] = {}
     #: When the intent was written down, by the clock of the wall.
     created: float = 0.0
-    #: When the batch system was last asked for it, on our clock; 0 while nobody has asked.
+    #: When the batch system was last asked for it, on our clock; 0 before the first time.
     asked: float = 0.0
     #: Whether it is being asked now.
     asking: bool = False
@@ -102,7 +102,7 @@ class Submission(msgspec.Struct):
         return self.order.folder.removesuffix(f"/s/{self.key}")
 
     def say(self, site: str, words: str) -> str:
-        """Say where it waits, and what is said of that."""
+        """Return where it waits, and what is said of that."""
         job = f"{self.batch} job {self.number}" if self.number else f"a {self.batch} job"
         name = f"{job} at {site}" if self.known else ""
         return ": ".join(part for part in (name, words) if part)
@@ -115,7 +115,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class NotAccepted(msgspec.Struct, frozen=True):
-    """The batch system does not have it and never will: it may be submitted anew, once fenced."""
+    """The batch system does not have it and never will: it may be resubmitted, once fenced."""
 
 
 class ReportedRunning(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ def look(
     now: float,
     settle: float,
 ) -> list[Finding]:
-    """Say what a good listing, and history where there is one, tell of a submission.
+    """Return what a good listing, and history where there is one, tell of a submission.
 
     `now` is when the listing was asked for: what was submitted later cannot be on it.
     """
@@ -219,7 +219,7 @@ def _judge(
 
 
 def _waited(work: ArrayTask, now: float) -> bool:
-    """Say whether a scheduler has had its time to say why it ended something."""
+    """Return whether a scheduler has had its time to say why it ended something."""
     return work.parting is not None and now - work.parting_since >= LINGER_S
 
 
@@ -230,7 +230,7 @@ def _whole(items: Iterable[BatchItem], count: int) -> str:
 
 
 def from_outside(evidence: dict[str, Any]) -> bool:
-    """Say whether an end was caused from outside, so that the scheduler can tell more of it."""
+    """Return whether an end was caused from outside, so that the scheduler can tell more of it."""
     end = evidence.get("end")
     return isinstance(end, dict) and (
         end.get("reason") == "stopped" or end.get("signal") in (SIGKILL, SIGTERM)
@@ -238,13 +238,13 @@ def from_outside(evidence: dict[str, Any]) -> bool:
 
 
 def forget_listings(one: Submission) -> None:
-    """Count listings anew: it is about to be asked for again."""
+    """Reset the counts of listings before it is submitted again."""
     one.asked, one.empty, one.empty_since, one.words, one.final = 0.0, 0, 0.0, "", False
     one.sent = False
 
 
 class TaskEnd(msgspec.Struct, frozen=True):
-    """How a work ended: its own evidence, the scheduler's word, or nothing but its absence."""
+    """How a task ended: its own evidence, the scheduler's report, or only its absence."""
 
     evidence: dict[str, Any] | None = None
     item: BatchItem | None = None
@@ -255,20 +255,20 @@ class TaskEnd(msgspec.Struct, frozen=True):
 
 
 class SubmissionOwner(Protocol):
-    """Whose work it is: the jobs of a site, or its pilots."""
+    """The owner of submissions: the jobs of a site, or its pilots."""
 
     def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
-        """Hear that works run."""
+        """Note that tasks run."""
 
     def taken(self, one: Submission) -> None:
-        """Hear that the batch system has a submission."""
+        """Note that the batch system has accepted a submission."""
 
     def said(self, one: Submission, words: str) -> None:
-        """Hear the last word about what waits; `words` of a work, if it has some, tell more."""
+        """Note why tasks wait; the `words` of a task, if any, are more specific."""
 
     def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
-        """Hear that a work is over; it stays until `forget` is called."""
+        """Note that a task is over; it stays until `forget` is called."""
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
-        """Write the orders of what is live of a submission anew, under a key."""
+        """Return the orders of the live tasks of a submission, rewritten for a key."""
         ...

@@ -1,4 +1,4 @@
-"""Ports of a login node that lead to ports here; each keeps its number over new connections."""
+"""Ports of a login node forwarded to this machine; numbers persist over reconnects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Tunnels:
             return await self._lead(name, port)
 
     async def run(self) -> None:
-        """Open all doors again after each new connection, until cancelled."""
+        """Open all tunnels again after each new connection, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             await self._remote.ready()

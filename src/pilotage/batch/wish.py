@@ -1,4 +1,4 @@
-"""What is asked for when pilots are: cores, memory, time, and where in the batch system."""
+"""Requests for pilots: cores, memory, time, and where in the batch system."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(wish: PilotRequest) -> None:
 
 
 def lasts(wish: PilotRequest, site: SiteSettings) -> float | None:
-    """Say for how many seconds a pilot may run; nothing if that is the queue's own matter."""
+    """Return for how many seconds a pilot may run; nothing if that is the queue's own matter."""
     usual = units.seconds(site.defaults.time) if site.defaults.time else None
     return wish.time or usual
 

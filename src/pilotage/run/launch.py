@@ -1,4 +1,4 @@
-"""A job becomes a process: templates are filled, parameters travel as values, never as source."""
+"""Turn a job into a process: templates are filled, and parameters are passed as values."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _process(
     place: LaunchContext, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
     params: Mapping[str, Any], folder: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Say what a process of its own is given."""
+    """Return what a process of its own is given."""
     values = {**known, **params}
     files = {"params.json": text.dump({**_plain(known), **params})}
     argv = _argv(place, recipe, values, params, folder, files)
@@ -157,7 +157,7 @@ def _call(
     place: LaunchContext, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
     values: Mapping[str, Any], params: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Say what the worker of a function is given; nothing of it differs from job to job."""
+    """Return what the worker of a function is given; nothing of it differs from job to job."""
     given = dict(place.env)
     given.update({name: template.render(value, values) for name, value in spec.env.items()})
     named = {"function": recipe.function, "source": recipe.source, "file": recipe.file}
@@ -173,7 +173,7 @@ def _call(
 
 
 def declares(spec: model.JobSpec, binding: model.Binding) -> bool:
-    """Say whether a job names files that it reads or writes, or did so where it comes from."""
+    """Return whether a job names files that it reads or writes, or did so where it comes from."""
     return bool(
         spec.inputs or spec.outputs or spec.optional_outputs or binding.path or binding.paths
         or "alone" in binding.data
@@ -184,7 +184,7 @@ def _folder(
     place: LaunchContext, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
     folder: str, outputs: list[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Say where the calls of a job with files run: in a folder of their own unless it names one."""
+    """Return where calls of a job with files run: their own folder unless it names one."""
     base = spec.base or place.base
     inputs = [template.place(pattern, values, base) for pattern in spec.inputs]
     inputs += [path for path in (binding.path, *binding.paths) if path]
@@ -333,7 +333,7 @@ _STAYING = frozenset({"none", "bubblewrap"})
 def where(
     process: dict[str, Any], folder: str, owner: str, sandbox: Sandbox | None, *, stays: bool
 ) -> dict[str, Any]:
-    """Say what is to be added to a process so that it is called in the right place."""
+    """Return what is to be added to a process so that it is called in the right place."""
     if stays and (sandbox is None or sandbox.kind in _STAYING):
         return {"warm": kind(process, owner, sandbox)}
     # Such a sandbox shows nothing but the job's own folder.

@@ -1,4 +1,4 @@
-"""The nouns of a payload: what to start, and how it ended."""
+"""Data types of a payload: the process to start, and how it ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EndReason(StrEnum):
     STOPPED = "stopped"
     #: No process came into being.
     NOT_STARTED = "not_started"
-    #: The starter died, so nobody saw its end; nothing of it is left running.
+    #: The starter died, so its end was not observed; nothing of it is left running.
     LOST = "lost"
 
 
@@ -131,7 +131,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Tell whether it ended by itself and with success."""
+        """Return whether it ended by itself and with success."""
         return self.reason is EndReason.EXITED and self.exit == 0
 
 

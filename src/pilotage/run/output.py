@@ -1,4 +1,4 @@
-"""What payloads on other machines write, kept where commands look for it."""
+"""Output of payloads on other machines, stored with their attempts."""
 
 from __future__ import annotations
 

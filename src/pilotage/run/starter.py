@@ -1,4 +1,4 @@
-"""Have payloads run by a starter, and know of each how it ended."""
+"""A starter process that runs payloads, and what it leaves if it dies."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Starter:
         await self._flush()
 
     def acknowledge(self, keys: Iterable[str]) -> None:
-        """Say that these endings are safe; it goes out with what is sent or awaited next."""
+        """Acknowledge endings that are on disk; sent with the next message."""
         self._say({"op": "ack", "keys": list(keys)})
 
     def __aiter__(self) -> Self:
@@ -145,7 +145,7 @@ class Starter:
         return lines if data else None
 
     async def _greet(self) -> None:
-        """Wait until the starter holds its lock, so that nobody takes it for dead."""
+        """Wait until the starter holds its lock, so that it is not taken for dead."""
         with anyio.move_on_after(_READY_SECONDS):
             if await self._receive():
                 return
@@ -197,7 +197,7 @@ class Starter:
 
 
 def _lost(key: str) -> Ending:
-    message = "its starter died, so nobody saw how it ended"
+    message = "its starter died, so its end was not observed"
     return Ending(key, time.time(), None, None, EndReason.LOST, message, None)
 
 
@@ -223,7 +223,7 @@ def _last_words(lock: Path) -> str:
 
 
 def _dead(pid: int) -> bool:
-    """Tell whether a child has ended, without collecting it."""
+    """Return whether a child has ended, without collecting it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -265,7 +265,7 @@ def evidence(directory: str | Path) -> Ending | None:
 
 
 def alive(lock: Path) -> bool:
-    """Tell whether the starter that holds this lock lives."""
+    """Return whether the starter that holds this lock lives."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Which shell a site has."""
+"""The shell of a site: this machine, or `ssh`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LocalShell:
         """Nothing is in the way."""
 
     async def alive(self) -> bool:
-        """Say that it is."""
+        """Do nothing: it always is."""
         return True
 
     async def start(

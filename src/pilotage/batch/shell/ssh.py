@@ -1,7 +1,7 @@
-"""A login node behind OpenSSH: one connection that outlives us, and programs by it.
+"""A login node behind OpenSSH: one persistent connection, and programs over it.
 
 The connection is an `ssh` of its own in the background, which other calls of `ssh` find by a
-socket. So whoever gave a one-time code gives it once, whatever becomes of this process.
+socket. So a one-time code is given once, even if this process restarts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pilotage.batch.shell import words
 from pilotage.batch.shell.model import BUFFER
 from pilotage.batch.shell.words import ConnectionTrouble, TroubleKind
 
-#: How long a connection stays that nobody uses, if no person was needed for it.
+#: How long an idle connection stays that was made without a person.
 _STAY = "10m"
 _CHECK_S = 5.0
 _CONNECT_S = 60.0
@@ -56,7 +56,7 @@ class SshShell:
     # -- the connection --------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Have a connection: the one that is there, or a new one that asks nobody."""
+        """Have a connection: the one that is there, or a new one that asks no questions."""
         async with self._alone():
             if not await self.alive():
                 await self._open()
@@ -91,7 +91,7 @@ class SshShell:
         self.nest.note(None)
 
     async def logout(self) -> bool:
-        """End the connection; say whether there was one."""
+        """End the connection; return whether there was one."""
         async with self._alone():
             there = await self.alive()
             if there:
@@ -100,7 +100,7 @@ class SshShell:
         return there
 
     async def alive(self) -> bool:
-        """Say whether there is a connection, without making one."""
+        """Return whether there is a connection, without making one."""
         if not self.nest.occupied():
             return False
         status, _, _ = await self._control("check")
@@ -196,7 +196,7 @@ class SshShell:
 
 
 async def _said(command: list[str]) -> tuple[int, str]:
-    """Run an `ssh` that nobody can answer; return its status and its complaints."""
+    """Run a non-interactive `ssh`; return its status and its complaints."""
     # Not a pipe: what goes to the background would hold it open.
     with tempfile.TemporaryFile() as log:
         process = await _spawn(
@@ -243,7 +243,7 @@ _GLANCE_S = 0.05
 
 
 class SshLog:
-    """A pipe with a name, read until what it says is enough."""
+    """A named pipe with the log of `ssh`, read until it says enough."""
 
     def __init__(self, path: str) -> None:
         """Take a pipe that is there; it is gone at the end."""
@@ -335,7 +335,7 @@ class SshFiles:
         return str(target)
 
     def occupied(self) -> bool:
-        """Say whether there is a socket, be it a dead one."""
+        """Return whether there is a socket, be it a dead one."""
         return os.path.exists(self.socket)
 
     def clear(self) -> None:
@@ -353,7 +353,7 @@ class SshFiles:
         return path
 
     def note(self, trouble: ConnectionTrouble | None) -> None:
-        """Keep why there is no connection, for whoever asks later."""
+        """Keep why there is no connection, for later questions."""
         if trouble is None:
             self._note.unlink(missing_ok=True)
         else:

@@ -1,4 +1,4 @@
-"""What `ssh` means by what it writes."""
+"""Causes of connection failures, read from the messages of `ssh`."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ _SIGNS: tuple[tuple[TroubleKind, str], ...] = (
 _TOLD = {
     TroubleKind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
     TroubleKind.UNKNOWN_KEY: (
-        "the key of {whose} is not known, so it may be anybody",
+        "the key of {whose} is not known, so its identity is not verified",
         "{login} shows it and asks; or add it to ~/.ssh/known_hosts",
     ),
     TroubleKind.CHANGED_KEY: (
-        "THE KEY OF {whose} HAS CHANGED: it was set up anew, or somebody stands in between",
-        "ask whoever runs it; only if the new key is right, take the old one out of {place}",
+        "THE KEY OF {whose} HAS CHANGED: it was reinstalled, or the connection is intercepted",
+        "ask its administrators; only if the new key is right, take the old one out of {place}",
     ),
     TroubleKind.SETTINGS: (
         "ssh: {line}",

@@ -26,7 +26,7 @@ _RESERVED = frozenset({
 #: `{cc}` and `{{id}}` in paths.
 _SPECIAL = re.compile(r"[{}]")
 
-#: `flux jobs` stops at a thousand unless it is told otherwise.
+#: `flux jobs` stops at a thousand by default.
 _COUNT = "--count=1000000"
 #: How long what ended is in a listing, in seconds.
 _RECENT = 3600

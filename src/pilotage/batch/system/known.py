@@ -1,4 +1,4 @@
-"""What is known of each batch system: its name in files of sites, its variables, its adapter.
+"""Table of batch systems: names in site files, variables, and adapters.
 
 The program at worker nodes has the variables in a table of its own, `node/systems.py`.
 """

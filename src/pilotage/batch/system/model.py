@@ -1,4 +1,4 @@
-"""The nouns of batch systems: what is ordered, and what a listing says of it."""
+"""Data types of batch systems: orders, commands, outputs and listed jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch systems of others: found by an entry point of what is installed, or by a dotted name.
+"""Batch systems of other packages: found by an entry point or by a dotted name.
 
 A plug-in is a callable that takes the `[plugin]` table of the site's file and returns a
 `BatchSystem`: a function that returns `Tools`, or a class. Only what the

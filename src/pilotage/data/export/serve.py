@@ -61,7 +61,7 @@ class Export:
         return self.ended + sum(map(received, self.connections))
 
     async def excess(self) -> str:
-        """Return the limit that is exceeded, in words; empty if none is."""
+        """Return a description of the limit that is exceeded; empty if none is."""
         now, bounds = self.received, self.bounds
         if now > bounds.size:
             return f"it sent more than {bounds.size} bytes"

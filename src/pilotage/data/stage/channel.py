@@ -249,6 +249,6 @@ async def words(process: asyncio.subprocess.Process) -> str:
 
 
 def lost(said: str) -> errors.Unavailable:
-    """Say that a channel ended before its time."""
+    """Return the error for a channel that ended early."""
     message = "the connection to the site was lost while data was on its way"
     return errors.Unavailable(f"{message}: {said}" if said else message)

@@ -110,7 +110,7 @@ class Digests:
 
 
 def settled(version: Version) -> bool:
-    """Tell whether a change from now on would show."""
+    """Return whether a change from now on would show."""
     return time.time_ns() - max(version.modified, version.changed) > _RACY_NS
 
 

@@ -1,4 +1,4 @@
-"""A file that comes home: beside its place until it is known to be right."""
+"""Files fetched from a site: each is beside its place until it is verified."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pilotage.base import durable, errors, paths, text
 from pilotage.data.stage.model import BIG, WantedFile, WantedFolder
 
 _CHUNK = 1 << 20
-#: Bytes after which the file system is told to begin writing what it got.
+#: Bytes after which written data is flushed.
 _FLUSH = 32 << 20
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,7 +34,7 @@ class Landing:
         self._flusher: threading.Thread | None = None
 
     def _arrived(self) -> int:
-        """Say how many bytes an earlier attempt has left."""
+        """Return how many bytes an earlier attempt has left."""
         try:
             size = os.lstat(self.path).st_size
         except OSError:
@@ -109,7 +109,7 @@ def _flush(file: int) -> None:
 
 
 def changed(wanted: WantedFile) -> errors.Conflict:
-    """Say that a file is not what the evidence of its job says."""
+    """Return the error for a file that differs from the evidence of its job."""
     return errors.Conflict(
         f"{text.show(wanted.remote)} at the site is not what the job left there",
         hint="something that outlived the job may have written it",
@@ -139,7 +139,7 @@ class LandingPlan(msgspec.Struct, frozen=True):
 
 
 def lay_out(one: WantedFile | WantedFolder) -> LandingPlan:
-    """Say which files to bring and where; make the folders that they need."""
+    """Return which files to bring and where; make the folders that they need."""
     os.makedirs(os.path.dirname(one.local) or ".", exist_ok=True)
     if isinstance(one, WantedFile):
         paths.check_digest(one.sha256, one.size)
@@ -178,7 +178,7 @@ def _check_folder(path: str) -> None:
 
 
 def _merge(made: str, target: str) -> None:
-    """Put file by file into a folder that somebody else has made meanwhile."""
+    """Move files one by one into a folder that was created meanwhile."""
     _check_folder(target)
     for folder, _, files in os.walk(made):
         for file in files:

@@ -1,4 +1,4 @@
-"""A queue whose channel takes all that waits each time it is free."""
+"""Queue of staging requests, its reused channel, and its progress meter."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class StagingRequest(Generic[K, R]):
             self.future.set_result(result)
 
     def refuse(self, error: BaseException) -> None:
-        """Tell all who asked why not."""
+        """Fail all callers with an error."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class RequestQueue(Generic[K, R]):
-    """Carries wishes in rounds; who asks for what is on its way already waits for the same."""
+    """Serves requests in rounds; equal requests share one result."""
 
     def __init__(self, carry: Callable[[list[StagingRequest[K, R]]], Awaitable[None]]) -> None:
         self._carry = carry
@@ -155,7 +155,7 @@ class IdleChannel(Generic[S]):
 
 
 class ProgressMeter:
-    """Counts bytes; begins anew when nothing is on its way."""
+    """Counts bytes; starts from zero when nothing is on its way."""
 
     def __init__(self, report: Report | None) -> None:
         self._report = report

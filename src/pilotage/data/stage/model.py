@@ -1,4 +1,4 @@
-"""The nouns of staging."""
+"""Data types of staging."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Hash = Callable[[int, int], str]
 #: Seconds that a site may take to look at what it has: it may hash terabytes.
 PATIENCE_S = 3600.0
 
-#: A file of so many bytes is worth going on with, and comparing with its earlier version.
+#: Files of at least this size are resumed, and compared with their earlier version.
 BIG = 4 << 20
 
 
@@ -35,7 +35,7 @@ class StagingSite(Protocol):
         ...
 
     async def call(self, op: str, *, patience: float = ..., **values: object) -> dict[str, Any]:
-        """Ask the program that stays there, which may take so many seconds."""
+        """Call the helper there, for at most `timeout` seconds."""
         ...
 
 

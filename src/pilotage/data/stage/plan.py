@@ -1,4 +1,4 @@
-"""What must move: decisions without input and output."""
+"""Decisions about which data must be sent (pure functions)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bring files home from a site, checked before anybody sees them."""
+"""Fetch files from a site; they become visible after they are verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bring files to a site, each content once."""
+"""Copy files to a site, each content once."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class Pusher:
         try:
             return await self._far.call(op, patience=PATIENCE_S, **values)
         except errors.Unsure as error:
-            # It was only looked at: whoever wants to may ask again.
+            # It was only checked: callers may ask again.
             raise errors.Unavailable(error.message, hint=error.hint) from error
 
     def _names(self, key: Key) -> list[str]:
@@ -214,7 +214,7 @@ class Pusher:
 
 
 def _meaning(error: BaseException) -> BaseException:
-    """Say what a refusal of the site means here."""
+    """Return what a refusal of the site means here."""
     if not isinstance(error, FileRefused):
         return error
     if error.kind in _AGAIN:

@@ -1,4 +1,4 @@
-"""The three verbs for anybody: the kind is chosen by the scheme, and failures are retried."""
+"""List, fetch and send by URL: the scheme selects the kind, and failures are retried."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Courier:
     ) -> Receipt:  # fmt: skip
         """Bring a file or a folder into a folder here; see `fetch.fetch`.
 
-        Where a manifest is pinned, what is not as it says when it has come anew is so at its
+        Where a manifest is pinned, what is not as it says when it was fetched again is so at its
         source: that is a `Conflict`, and no reason to go on.
         """
         where = self._parse(address)
@@ -109,7 +109,7 @@ class Courier:
         return await self._persist(where, act)
 
     async def content(self, address: str, most: int) -> bytes:
-        """Read a small file; it has been checked by nobody."""
+        """Read a small file without verifying it."""
         where = self._parse(address)
 
         async def act(carrier: TransferKind, _: AttemptProgress) -> bytes:
@@ -118,13 +118,13 @@ class Courier:
         return await self._persist(where, act)
 
     async def send(
-        self, source: str, address: str, *, replace: bool = False, anew: bool = False
+        self, source: str, address: str, *, replace: bool = False, resend: bool = False
     ) -> Receipt:
         """Put a file or a folder into the folder that an address names; see `send.send`."""
         where = self._parse(address, write=True)
 
         async def act(carrier: TransferKind, steps: AttemptProgress) -> Receipt:
-            return await send(carrier, source, where, replace=replace, anew=anew, steps=steps)
+            return await send(carrier, source, where, replace=replace, resend=resend, steps=steps)
 
         return await self._persist(where, act)
 

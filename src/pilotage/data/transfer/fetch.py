@@ -1,4 +1,4 @@
-"""Fetch what a URL stands for: into a place aside, verified, then under its name."""
+"""Fetch a URL: into a temporary place, verified, then renamed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def published(carrier: TransferKind, url: Url) -> Manifest | None:
 
 
 async def content(carrier: TransferKind, url: Url, most: int) -> bytes:
-    """Read a file of so many bytes at the most; nothing of it stays here."""
+    """Read a file up to a maximum size; nothing of it stays here."""
     listing = await carrier.look(url)
     items = [item async for item in listing.items]
     if listing.folder:
@@ -124,7 +124,7 @@ async def fetch(
     found = await look(carrier, url)
     if pinned and found.folder and found.digest != pinned:
         message = f"{url} has the manifest {found.digest} instead of {pinned}"
-        raise errors.Conflict(message, hint="whoever has made it must send it again")
+        raise errors.Conflict(message, hint="its producer must send it again")
     try:
         wanted, part = await asyncio.to_thread(
             _prepare, found, target, spare, replace=replace, known=known
@@ -206,7 +206,7 @@ def _folders(items: list[TransferItem], part: str) -> None:
 
 
 def _complete(item: TransferItem, part: str) -> bool:
-    """Tell whether an earlier attempt has brought all of a file."""
+    """Return whether an earlier attempt has brought all of a file."""
     return item.size > 0 and settle.arrived(item, part) == item.size and not _holes(item)
 
 

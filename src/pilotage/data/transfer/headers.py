@@ -1,4 +1,4 @@
-"""What headers of HTTP say of a file: what it is, its digest, and whether it may be run."""
+"""HTTP headers of files: type, digest, and executable flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What opens a server to us: names of files, never the secrets themselves."""
+"""Credentials of servers: paths of files, never the secrets themselves."""
 
 from __future__ import annotations
 

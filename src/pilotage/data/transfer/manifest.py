@@ -1,4 +1,4 @@
-"""Lists of files, as many as there are: kept on disk once they are long."""
+"""Lists of files of any length: kept on disk once they are long."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Manifest:
         self.bytes = 0
         self._sum = hashlib.sha256()
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - see below
-        # It has no name and goes with the list, whoever held that last.
+        # It has no name and is deleted with the list.
         weakref.finalize(self, self._spool.close)
 
     def add(self, item: TransferItem) -> None:
@@ -74,7 +74,7 @@ text.prime(_Head, TransferItem)
 
 
 def read(base: Url, file: IO[bytes]) -> Manifest:
-    """Read what somebody else wrote; raise `Damaged` if its end is missing."""
+    """Read an untrusted manifest; raise `Damaged` if its end is missing."""
     found = Manifest(base, folder=True)
     try:
         head = msgspec.json.decode(file.readline(_LONGEST_LINE), type=_Head)

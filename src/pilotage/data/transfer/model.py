@@ -1,4 +1,4 @@
-"""The nouns of staging by URL, and the three verbs that every kind of transfer has."""
+"""Data types of transfers by URL, and the interface of a kind of transfer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TransferKind(Protocol):
         ...
 
     async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
-        """Bring files to their names below a folder that nobody else looks into.
+        """Bring files to their names below a private folder.
 
         What is there under a name is the beginning of that file and may be gone on with.
         """
@@ -97,7 +97,7 @@ class TransferKind(Protocol):
 async def each(
     items: Sequence[TransferItem], act: Callable[[TransferItem], Awaitable[None]], most: int
 ) -> None:
-    """Do something with each file, so many at once; the first trouble ends all."""
+    """Process each file, at most `most` at once; the first error ends all."""
     todo = iter(items)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""When to try again: a policy, a pure decision, and the loop that carries it out."""
+"""Retries of transfers: a policy, a pure decision, and the loop that applies it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def decide(
     patience: RetryPolicy, tried: Tried, kind: ErrorClass, *, now: float, dice: random.Random,
     progress: bool = False,
 ) -> Next:  # fmt: skip
-    """Say what follows a failure; `progress` means that some bytes have arrived for good."""
+    """Return what follows a failure; `progress` means that some bytes have arrived for good."""
     end = tried.began + patience.deadline
     if kind is ErrorClass.PERMANENT:
         return GiveUp("trying again is of no use")

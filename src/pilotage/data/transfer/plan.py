@@ -1,4 +1,4 @@
-"""What must move, and what is there already: decisions without input and output."""
+"""Decisions about which files must move (pure functions)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of others that move data: argv lists, a bare environment, and no terminal."""
+"""External programs that move data: argv lists, a minimal environment, no terminal."""
 
 from __future__ import annotations
 

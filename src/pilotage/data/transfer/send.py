@@ -21,20 +21,20 @@ from pilotage.data.transfer.url import Url
 
 
 async def send(
-    carrier: TransferKind, source: str, url: Url, *, replace: bool = False, anew: bool = False,
+    carrier: TransferKind, source: str, url: Url, *, replace: bool = False, resend: bool = False,
     steps: AttemptProgress | None = None,
 ) -> Receipt:  # fmt: skip
     """Put a file, or all of a folder, into the folder that a URL names.
 
     Who finds the manifest there finds all of it; nothing is done if it is there already. Raises
-    `Conflict` if another result is there. With `anew` nothing is believed of what is there: all
+    `Conflict` if another result is there. With `resend` nothing that is there is trusted: all
     is sent over it, since it may have been changed or lost.
     """
     steps = steps or AttemptProgress()
     try:
         marked, folder, only = await asyncio.to_thread(_list, source, url)
         wanted = _plain(marked)
-        before = None if anew else await published(carrier, url)
+        before = None if resend else await published(carrier, url)
         if before is not None and before.digest == wanted.digest:
             return _receipt(wanted, 0, only)
         if before is not None:
@@ -42,7 +42,7 @@ async def send(
                 f"another result is at {url} already",
                 hint="each attempt of a job needs a folder of its own",
             )
-        there = {} if anew else await _there(carrier, url)
+        there = {} if resend else await _there(carrier, url)
         moving = [item for item in marked if _moves(item, there, url, replace=replace)]
         for batch in plan.batches(moving):
             await carrier.send(url, batch, folder)
@@ -94,7 +94,7 @@ def _same(file: int, item: TransferItem) -> bool:
 
 
 def _plain(marked: Manifest) -> Manifest:
-    """Leave out what tells nobody else anything."""
+    """Leave out values that mean nothing to others."""
     found = Manifest(marked.base, folder=True)
     for item in marked:
         found.add(msgspec.structs.replace(item, mark=""))

@@ -117,7 +117,7 @@ def look(item: TransferItem, target: str) -> FileAction:
 
 
 def arrived(item: TransferItem, part: str) -> int:
-    """Say how many bytes of a file an earlier attempt has left."""
+    """Return how many bytes of a file an earlier attempt has left."""
     try:
         return min(os.lstat(os.path.join(part, item.name)).st_size, max(0, item.size))
     except OSError:

@@ -1,4 +1,4 @@
-"""What `squeue` and `sacct` list.
+"""Readers for the output of `squeue` and `sacct`.
 
 Neither is asked for JSON. In 22.05 `squeue --json` ignores `--me` (every user's jobs come, whole),
 and writes an array that waits as one job with `array_task_string`, which is cut short when it is

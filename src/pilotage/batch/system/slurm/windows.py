@@ -1,4 +1,4 @@
-"""When nodes are free, as `sinfo` and `squeue` show it, and when an order would start.
+"""Free nodes as `sinfo` and `squeue` show them, and expected starts of orders.
 
 `sinfo` has the nodes of each partition and what of them is in use, and `sinfo --reservation` what
 is kept for others. `squeue` has the ends of what runs, and for what waits the time and the nodes

@@ -1,4 +1,4 @@
-"""What a WebDAV server says of a folder, read with care."""
+"""Strict reader for WebDAV listings."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class LocalFiles:
 
 
 async def _turns(items: Iterator[TransferItem]) -> AsyncGenerator[TransferItem, None]:
-    """Walk in a thread, so many files at a time."""
+    """Walk in a thread, a batch of files at a time."""
     while batch := await asyncio.to_thread(_some, items):
         for item in batch:
             yield item

@@ -36,7 +36,7 @@ class LocalCollection(msgspec.Struct, frozen=True):
     top: str = "/"
 
     def path(self, local: str) -> str:
-        """Say where the collection has a path of ours."""
+        """Return where the collection has a path of ours."""
         below = os.path.relpath(os.path.realpath(local), os.path.realpath(self.top))
         if below.startswith(".."):
             raise errors.Denied(f"{text.show(local)} is not in the collection of this site")

@@ -20,7 +20,7 @@ from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.url import Url
 from pilotage.data.transfer.version import Version
 
-#: What is sent along: bytes, or what reads them anew each time that they must go elsewhere.
+#: What is sent along: bytes, or a function that reads them again after a redirect.
 Body: TypeAlias = bytes | Callable[[], AsyncIterable[bytes]] | None
 
 _MOST_REDIRECTS = 5
@@ -91,7 +91,7 @@ class Web:
         return self._pinned[place]
 
     def _secret(self) -> dict[str, str]:
-        """Read the credential anew: it may have been renewed."""
+        """Read the credential again: it may have been renewed."""
         if self._keys.token:
             return {"Authorization": f"Bearer {keys.secret(self._keys.token)}"}
         if self._keys.password:
@@ -133,7 +133,7 @@ def judge(answer: httpx2.Response, where: Url, *fine: int) -> None:
 
 
 def lost(where: Url, error: Exception) -> errors.Unavailable:
-    """Say that a server could not be reached, or left in the middle."""
+    """Return the error for a server that is unreachable or disconnected."""
     words = text.show(str(error)) or type(error).__name__
     return errors.Unavailable(f"{where} cannot be reached: {words}")
 

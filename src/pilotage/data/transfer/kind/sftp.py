@@ -150,7 +150,7 @@ class Sftp:
 
     @contextlib.asynccontextmanager
     async def _trouble(self, url: Url) -> AsyncIterator[None]:
-        """Say why a connection ended, as `ssh` does."""
+        """Return why a connection ended, as `ssh` does."""
         try:
             yield
         except ConnectionEnded as error:
@@ -286,7 +286,7 @@ def _item(name: str, facts: FileAttributes, url: Url) -> TransferItem:
 
 
 def _path(url: Url) -> str:
-    """Say a path as the server knows it; `/~/` is the home of the user."""
+    """Return a path as the server knows it; `/~/` is the home of the user."""
     plain = url.path.rstrip("/") or "/"
     return plain[3:] or "." if plain.startswith("/~/") or plain == "/~" else plain
 

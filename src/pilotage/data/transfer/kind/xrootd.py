@@ -29,7 +29,7 @@ _LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?P<name>.+)"
 )
 _AT_ONCE = "8"
-#: A file of so many bytes is worth a process of its own that goes on with it.
+#: Files of at least this size are resumed, each by a process of its own.
 _BIG = 64 << 20
 #: Seconds; by default the client is patient for half an hour.
 _PATIENCE = {
