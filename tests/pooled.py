@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.hub.project import Project
 from pilotage.pool import view
 from pilotage.pool.account import Account, accounts

@@ -39,7 +39,7 @@ EXCEPTIONS = {
     "login.py HelperStart.begin": _OWNED,
     "login.py LoginHelper.__init__": _OWNED,
     "held.py HeldJobs.while_wanted": _JOINED,
-    "lane.py RequestQueue.ask": _OWNED,
+    "requests.py RequestQueue.ask": _OWNED,
     "dialer.py Line.open": _JOINED,
     "local.py LocalSite._wind_down": _JOINED,
     "place.py BatchPlace._send": _JOINED,
@@ -47,15 +47,15 @@ EXCEPTIONS = {
     "program.py lines": _JOINED,
     "program.py run": _JOINED,
     "relay.py Relay._splice": _JOINED,
-    "remote.py SiteConnection._doubt": _OWNED,
-    "remote.py SiteConnection.bulk": _OWNED,
-    "remote.py SiteConnection.run": _SHARED,
+    "connection.py SiteConnection._doubt": _OWNED,
+    "connection.py SiteConnection.bulk": _OWNED,
+    "connection.py SiteConnection.run": _SHARED,
     "page.py write": _LEAVING,
     "serve.py Served._subscribe": _SHARED,
     "sftp.py Sftp._connection": _OWNED,
     "sftp_wire.py SftpConnection.begin": _OWNED,
     "pull.py SiteSender.__aenter__": _OWNED,
-    "lane.py IdleChannel._part": _OWNED,
+    "requests.py IdleChannel._part": _OWNED,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bench.remote.bed import ARRAYS, CORES, Bed
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.client import Ended, Future
 from pilotage.hub.project import Project
 from pilotage.job.model import Allocation, Command, JobSpec

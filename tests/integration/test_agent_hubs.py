@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.hub.project import Project
 from pilotage.pilot import view
 from testbed.ports import free_port

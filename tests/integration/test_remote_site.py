@@ -15,9 +15,9 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff
-from pilotage.batch import remote as module
+from pilotage.batch import connection
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.model import SiteSettings
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.shell.choose import LocalShell
 from pilotage.batch.shell.model import Shell
 from pilotage.batch.shell.ssh import SshShell
@@ -33,8 +33,8 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RECONNECT", Backoff(first=0.1, limit=0.5))
-    monkeypatch.setattr(module, "_LOOK_S", 0.1)
+    monkeypatch.setattr(connection, "_RECONNECT", Backoff(first=0.1, limit=0.5))
+    monkeypatch.setattr(connection, "_LOOK_S", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ async def test_while_the_server_is_down_it_waits_says_so_and_goes_on(sshd, tmp_p
 
 
 async def test_a_program_that_no_longer_answers_is_replaced(tmp_path, program, monkeypatch):
-    monkeypatch.setattr(module, "_GRACE_S", 0.5)
+    monkeypatch.setattr(connection, "_GRACE_S", 0.5)
     async with kept(here(tmp_path, program)) as remote:
         await ready(remote)
         before = remote.hello.pid

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pilot import view
 from pilotage.pilot.model import State
 from testbed.ports import free_port

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.data.stage import lane
+from pilotage.data.stage import requests
 from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.model import WantedFile
 from pilotage.data.stage.pull import Puller
@@ -58,7 +58,7 @@ async def test_rounds_one_after_another_need_one_channel(far, pusher, puller, tm
 
 
 async def test_a_channel_that_nobody_uses_is_closed(far, pusher, puller, tmp_path, monkeypatch):
-    monkeypatch.setattr(lane, "_STAY_S", 0.01)
+    monkeypatch.setattr(requests, "_STAY_S", 0.01)
     for number in range(2):
         await pusher.bring([written(tmp_path, f"f{number}", b"%d" % number)])
         await puller.fetch([wanted(far, tmp_path, f"g{number}", b"g%d" % number)])

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.model import SiteSettings
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.shell.ssh import SshShell
 from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.model import WantedFile

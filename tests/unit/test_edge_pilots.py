@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.base import errors, text
 from pilotage.batch import records as sites
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
 from pilotage.edge import hear, message, order, pilots, records, silence, view
 from pilotage.edge.message import Address

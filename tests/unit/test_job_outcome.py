@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pilotage.agent import tell
-from pilotage.batch import ending
+from pilotage.batch import results
 from pilotage.batch.submission import TaskEnd
 from pilotage.batch.system import model as batch
 from pilotage.batch.system.model import BatchItem, Phase
@@ -68,7 +68,7 @@ def test_what_a_pilot_reports_is_kept_within_bounds():
 )
 def test_what_a_scheduler_says_is_a_cause(said: batch.EndCause | None, cause: Cause):
     item = BatchItem(key="k", id="7", index=0, phase=Phase.OVER, cause=said)
-    assert ending._by_scheduler(item, never="").cause is cause
+    assert results._by_scheduler(item, never="").cause is cause
 
 
 def test_each_cause_can_be_told_to_others():
@@ -76,5 +76,5 @@ def test_each_cause_can_be_told_to_others():
 
 
 def test_what_never_reached_the_batch_system_was_not_started():
-    assert ending.judge(None, TaskEnd(never="sbatch said no"), "").cause is Cause.NOT_STARTED  # type: ignore[arg-type]
-    assert ending.judge(None, TaskEnd(), "").cause is Cause.LOST  # type: ignore[arg-type]
+    assert results.judge(None, TaskEnd(never="sbatch said no"), "").cause is Cause.NOT_STARTED  # type: ignore[arg-type]
+    assert results.judge(None, TaskEnd(), "").cause is Cause.LOST  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from pilotage.base import errors
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pool import files
 from pilotage.pool.controller.linear import Linear
 from pilotage.pool.controller.relative import RelativeSupply

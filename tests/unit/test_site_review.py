@@ -19,15 +19,15 @@ import uvloop
 
 from pilotage.base import errors
 from pilotage.batch import job as guest
+from pilotage.batch.commands import SiteCommands
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.data import SiteStaging
-from pilotage.batch.errand import SiteCommands
 from pilotage.batch.held import HeldJobs
 from pilotage.batch.job import BatchJob, ItemFolder
 from pilotage.batch.login import HelperLink
 from pilotage.batch.model import SiteSettings
 from pilotage.batch.offer import place_of
 from pilotage.batch.place import BatchPlace
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.batch.system.model import BatchOrder
 from pilotage.job import moves

@@ -15,7 +15,7 @@ from pilotage.base import clock, errors
 from pilotage.base.owner import me
 from pilotage.batch import files, records
 from pilotage.batch.model import SiteSettings
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.bus import wire
 from pilotage.bus.model import Drain as Drained
 from pilotage.bus.port import Message

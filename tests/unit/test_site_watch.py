@@ -32,7 +32,7 @@ async def test_trouble_ends_when_the_batch_system_answers_although_nothing_is_th
     driver = SubmissionDriver(
         cast("Any", remote), cast("Any", None), cast("Any", None), WallClock()
     )
-    driver.errands = cast("Any", errands := Errands())
+    driver.commands = cast("Any", commands := Errands())
     driver.out["k"] = cast("Submission", SimpleNamespace(batch="slurm"))
     await driver._cycle()
     assert driver.trouble == "slurm has not answered"
@@ -41,6 +41,6 @@ async def test_trouble_ends_when_the_batch_system_answers_although_nothing_is_th
     assert driver._failed == {"slurm"}
     await driver._cycle()
     assert driver.trouble
-    errands.away = False
+    commands.away = False
     await driver._cycle()
     assert (driver.trouble, driver._failed) == ("", set())

@@ -23,7 +23,8 @@ from pilotage.data.transfer.kind import dav, globus, http_wire, sftp
 from pilotage.data.transfer.kind.globus import LocalCollection
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import UNKNOWN, TransferItem
-from pilotage.data.transfer.patience import (
+from pilotage.data.transfer.plan import ExistingFile, FileAction, FreeSpace
+from pilotage.data.transfer.retrying import (
     Again,
     GiveUp,
     Pause,
@@ -32,7 +33,6 @@ from pilotage.data.transfer.patience import (
     decide,
     persist,
 )
-from pilotage.data.transfer.plan import ExistingFile, FileAction, FreeSpace
 from pilotage.data.transfer.trouble import ErrorClass
 from pilotage.data.transfer.url import Url
 from pilotage.testing.clock import ManualClock

@@ -30,13 +30,13 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
 from pilotage.agent.staging import Errand, Lanes
 from pilotage.base import crash, errors, text, units
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.job import BatchJob, ItemFolder
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.streams import Streams
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job
 from pilotage.data.transfer.kind.hub import HubAddress
-from pilotage.data.transfer.patience import Told
+from pilotage.data.transfer.retrying import Told
 from pilotage.edge.order import PILOT
 from pilotage.job import moves
 from pilotage.job.model import Binding, State

@@ -22,7 +22,7 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
 from pilotage.agent.staging import Errand, Lanes
 from pilotage.base import errors
-from pilotage.batch.remote import SiteConnection
+from pilotage.batch.connection import SiteConnection
 from pilotage.bus.model import Job, Left
 from pilotage.data.transfer.kind.hub import HubAddress
 from pilotage.job import records as jobs

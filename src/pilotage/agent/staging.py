@@ -37,7 +37,7 @@ from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.fetch import Receipt
 from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind.hub import HubAddress
-from pilotage.data.transfer.patience import RetryPolicy, Sleep, Told
+from pilotage.data.transfer.retrying import RetryPolicy, Sleep, Told
 from pilotage.data.transfer.url import SAME
 
 #: Whoever serves data may be away for a day; how often it was asked meanwhile does not matter.

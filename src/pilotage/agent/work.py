@@ -163,11 +163,11 @@ class Work:
         name = self._settings().batch.batch
         while True:
             await driver.remote.ready()
-            batch = driver.errands.shows(name)
+            batch = driver.commands.shows(name)
             if batch is None:
                 return
             try:
-                found = batch.queues(await driver.errands.see(batch))
+                found = batch.queues(await driver.commands.see(batch))
                 self._queues = found, self._project.clock.now()
             except (BatchError, errors.PilotageError) as error:
                 # What was seen before has its age.
@@ -181,7 +181,7 @@ class Work:
             await driver.remote.ready()
             if not driver.out:
                 try:
-                    await driver.errands.listing(name)
+                    await driver.commands.listing(name)
                 except (BatchError, errors.PilotageError) as error:
                     driver.note_trouble(name, str(error))
                 else:

@@ -12,9 +12,9 @@ import msgspec
 from pilotage.base import backoff
 from pilotage.base.supervise import Supervisor
 from pilotage.batch import files, records
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.driver import SubmissionDriver
 from pilotage.batch.model import SiteSettings
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.shell.choose import choose
 from pilotage.batch.system import known
 from pilotage.batch.system.model import BatchSystem

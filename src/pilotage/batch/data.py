@@ -12,8 +12,8 @@ import anyio.to_thread
 
 from pilotage.base import durable, errors, paths, text
 from pilotage.batch import job
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.job import BatchJob, ItemFolder
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.streams import Streams
 from pilotage.batch.tunnels import Tunnels
 from pilotage.data.export import Exports, Layout, lay, reclaim, remove, take

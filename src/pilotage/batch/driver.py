@@ -22,8 +22,8 @@ from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock
 from pilotage.base.supervise import Background
 from pilotage.batch import records, submission
-from pilotage.batch.errand import SiteCommands
-from pilotage.batch.remote import SiteConnection
+from pilotage.batch.commands import SiteCommands
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.submission import (
     Accepted,
     ArrayTask,
@@ -39,11 +39,11 @@ from pilotage.batch.system.model import BatchError, BatchItem, BatchOrder, Batch
 from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.batch")
-#: The pauses between two tries of what could certainly not be done.
+#: Pauses between retries of what was certainly not done.
 _RETRY = Backoff(first=1.0, limit=60.0)
 #: The least time between two listings.
 _BREATH_S = 0.5
-_CALLED_OFF = "it was cancelled before it began"
+_CANCELLED = "it was cancelled before it began"
 
 
 class _Withdrawn(Exception):
@@ -55,7 +55,7 @@ class _Withdrawn(Exception):
 _QUIET_S = 90.0
 
 
-#: How long a late copy of what was fenced is looked out for, in seconds.
+#: How long late copies of fenced submissions are watched for, in seconds.
 _LOOKOUT_S = 120.0
 _WAITING = frozenset({Phase.QUEUED, Phase.HELD})
 
@@ -64,19 +64,19 @@ class Strays:
     """Fenced submissions: late copies that the batch system lists are cancelled."""
 
     def __init__(self) -> None:
-        #: By key, the batch system, and until when it is looked at.
+        #: By key, the batch system, and until when it is watched.
         self._known: dict[str, tuple[str, float]] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is anything to look out for."""
+        """Whether there is anything to watch for."""
         return bool(self._known)
 
     def add(self, key: str, batch: str, now: float) -> None:
-        """Look out for a submission."""
+        """Watch for late copies of a submission."""
         self._known[key] = (batch, now + _LOOKOUT_S)
 
     def batches(self) -> set[str]:
-        """Name the batch systems that are to be looked at."""
+        """Return the batch systems that are to be listed."""
         return {batch for batch, _ in self._known.values()}
 
     def unwanted(
@@ -118,24 +118,24 @@ class SubmissionDriver:
     ) -> None:
         """Get ready; `adapter` finds a batch system by name, once the site is connected."""
         self.remote = remote
-        self.errands = SiteCommands(remote, adapter)
-        self.writer = writer
-        self.clock = clock
+        self.commands = SiteCommands(remote, adapter)
+        self._writer = writer
+        self._clock = clock
         self.steady = clock.steady
         self._poll = units.seconds(remote.site.poll)
-        self.settle = units.seconds(remote.site.settle)
-        #: What is out, by key.
+        self._settle = units.seconds(remote.site.settle)
+        #: Submissions that are not over, by key.
         self.out: dict[str, Submission] = {}
-        self.strays = Strays()
+        self._strays = Strays()
         #: Held while fencing: a key must not change while claims are taken under it.
-        self.fencing = asyncio.Lock()
+        self._fencing = asyncio.Lock()
         self._owners: dict[bool, SubmissionOwner] = {}
         self._wake = asyncio.Event()
-        #: What is done beside.
-        self.beside = Background(_log, f"site {remote.name}")
-        #: News that came before it was known what is out.
+        #: Tasks in the background.
+        self._beside = Background(_log, f"site {remote.name}")
+        #: Messages that came before `load`; nothing after it.
         self._early: list[dict[str, Any]] | None = []
-        #: What is wrong, by what it keeps from being done.
+        #: Current troubles, by the step that they block.
         self._troubles: dict[str, str] = {}
         #: Batch systems whose last listing failed: they are listed again even if nothing is out.
         self._failed: set[str] = set()
@@ -147,7 +147,7 @@ class SubmissionDriver:
         return next(iter(self._troubles.values()), "")
 
     def note_trouble(self, what: str, words: str) -> None:
-        """Note what keeps something from being done; no words if nothing does."""
+        """Note the trouble that blocks a step; empty words clear it."""
         if not words:
             self._troubles.pop(what, None)
         elif self._troubles.get(what) != words:
@@ -158,40 +158,40 @@ class SubmissionDriver:
         """Set the owner of pilots, or of jobs."""
         self._owners[pilots] = owner
 
-    def owner(self, one: Submission) -> SubmissionOwner:
+    def _owner(self, one: Submission) -> SubmissionOwner:
         """Return the owner of a submission."""
         return self._owners[any(work.pilot for work in one.works.values())]
 
     async def load(self) -> list[Submission]:
-        """Read what was out when an earlier process ended; each is in doubt until it is seen."""
-        found = await self.writer.run(lambda db: records.load(db, self.remote.name))
+        """Load submissions of an earlier process; each is in doubt until a listing shows it."""
+        found = await self._writer.run(lambda db: records.load(db, self.remote.name))
         now = self.steady()
         for one in found:
             one.asked = now
             self.out[one.key] = one
         early, self._early = self._early, None
-        # The caller must have made of it what there is to be made before it hears of ends.
+        # The caller must have adopted them before it gets reports of their ends.
         asyncio.get_running_loop().call_soon(self._hear, early or [])
-        self.beside.start(self._tidy())
+        self._beside.start(self._tidy())
         self._wake.set()
         return found
 
     async def _tidy(self) -> None:
         """Remove the folders of submissions that an earlier process could not remove."""
         await self.remote.ready()
-        keys = await self.errands.folders()
-        if rubbish := await self.writer.run(lambda db: records.closed(db, keys)):
-            await self.errands.drop(rubbish)
+        keys = await self.commands.folders()
+        if rubbish := await self._writer.run(lambda db: records.closed(db, keys)):
+            await self.commands.drop(rubbish)
 
     def poke(self) -> None:
-        """Look at the site again soon."""
+        """List the batch systems again soon."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Watch what is out until cancelled."""
+        """Monitor submissions until cancelled."""
         try:
             while True:
-                if not (self.out or self.strays or self._failed):
+                if not (self.out or self._strays or self._failed):
                     self._wake.clear()
                     await self._wake.wait()
                 await self.remote.ready()
@@ -201,17 +201,17 @@ class SubmissionDriver:
                 with anyio.move_on_after(max(0.0, self._poll - _BREATH_S)):
                     await self._wake.wait()
         finally:
-            self.beside.cancel()
+            self._beside.cancel()
 
     # -- submit ----------------------------------------------------------------------------------
 
     async def submit(
         self, batch: str, order: BatchOrder, works: Sequence[ArrayTask], items: list[dict[str, Any]]
     ) -> Submission:
-        """Write the intent down, and have it submitted; returns when the intent is safe."""
-        now = self.clock.now()
+        """Record the intent and submit in the background; return when the intent is on disk."""
+        now = self._clock.now()
         crash.point("site.before_intent")
-        one = await self.writer.run(
+        one = await self._writer.run(
             lambda db: records.intend(db, self.remote.name, batch, order, works, now)
         )
         crash.point("site.intent")
@@ -219,20 +219,20 @@ class SubmissionDriver:
             self.poke()
         self.out[one.key] = one
         one.asking = True
-        self.beside.start(self._send(one, items))
+        self._beside.start(self._send(one, items))
         return one
 
-    async def know(self, one: Submission, number: str) -> None:
-        """Write down that the batch system has a submission, and how it calls it."""
+    async def _know(self, one: Submission, number: str) -> None:
+        """Record that the batch system has accepted a submission, and its id there."""
         one.known, one.number = True, number or one.number
-        await self.writer.run(lambda db: records.know(db, one.id, one.number))
+        await self._writer.run(lambda db: records.know(db, one.id, one.number))
         crash.point("site.recorded")
-        self.owner(one).taken(one)
+        self._owner(one).taken(one)
 
     async def _send(self, one: Submission, items: list[dict[str, Any]]) -> None:
         """Put the orders at the site and call the submit command, once."""
         try:
-            await self._insist(one, lambda: self.errands.prepare(one, items))
+            await self._insist(one, lambda: self.commands.prepare(one, items))
             crash.point("site.prepared")
             number = await self._insist(one, lambda: self._submit_once(one))
             crash.point("site.submitted")
@@ -246,17 +246,17 @@ class SubmissionDriver:
             await self._refused(one, f"it could not be submitted: {error}")
         else:
             if number:
-                await self.know(one, number)
+                await self._know(one, number)
         finally:
             one.asked, one.asking, one.empty = self.steady(), False, 0
             if not one.known:
                 self.poke()
         if one.key not in self.out:
             # It was over before it was submitted, and only we remove what is put there now.
-            await self.errands.drop([one.key])
+            await self.commands.drop([one.key])
 
     async def _insist(self, one: Submission, step: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Do a step, again and again while it is certain that it was not done."""
+        """Retry a step while it is certain that it was not done."""
         pauses = Pauses(_RETRY)
         while True:
             await self.remote.ready()
@@ -268,8 +268,8 @@ class SubmissionDriver:
                 raise
             except errors.Unavailable as error:
                 self.note_trouble("submit", str(error))
-                self.owner(one).said(one, f"it cannot be submitted now: {error}")
-                await self.clock.sleep(pauses.next())
+                self._owner(one).said(one, f"it cannot be submitted now: {error}")
+                await self._clock.sleep(pauses.next())
             else:
                 self.note_trouble("submit", "")
                 return done
@@ -277,14 +277,14 @@ class SubmissionDriver:
     async def _submit_once(self, one: Submission) -> str:
         closed = set[int]()
         while gaps := set(range(one.order.count)) - {work.place for work in one.live} - closed:
-            await self.errands.fence(one, sorted(gaps))
+            await self.commands.fence(one, sorted(gaps))
             closed |= gaps
         if not one.live:
             raise _Withdrawn
         # From here on a claim must be taken before anything of it counts as cancelled.
         one.sent = True
         try:
-            return await self.errands.submit(one)
+            return await self.commands.submit(one)
         except errors.Unsure:
             raise
         except errors.Unavailable:
@@ -294,14 +294,14 @@ class SubmissionDriver:
     async def _refused(self, one: Submission, words: str, *, final: bool = False) -> None:
         _log.warning("site %s: %s", self.remote.name, words)
         one.words, one.final = words, final
-        await self.writer.run(lambda db: records.note(db, one.id, words))
-        self.owner(one).said(one, words)
+        await self._writer.run(lambda db: records.note(db, one.id, words))
+        self._owner(one).said(one, words)
 
     def _renew(self, one: Submission) -> None:
         """Resubmit a fenced submission that the batch system does not have."""
         submission.forget_listings(one)
         one.asking = True
-        self.beside.start(self._submit_again(one))
+        self._beside.start(self._submit_again(one))
 
     async def _submit_again(self, one: Submission) -> None:
         key = submission.new_key()
@@ -310,22 +310,22 @@ class SubmissionDriver:
             script=one.order.script.replace(one.key, key),
         )  # fmt: skip
         try:
-            items = await self._insist(one, lambda: self.owner(one).items(one, key))
+            items = await self._insist(one, lambda: self._owner(one).items(one, key))
         except (_Withdrawn, errors.PilotageError) as error:
             _log.warning("site %s: %s is not resubmitted: %s", self.remote.name, one.key, error)
-            self.owner(one).said(one, f"it cannot be resubmitted: {error}")
+            self._owner(one).said(one, f"it cannot be resubmitted: {error}")
             one.asked, one.asking = self.steady(), False
             return
-        async with self.fencing:
+        async with self._fencing:
             if not one.live:
                 one.asking = False
                 return
-            now = self.clock.now()
-            await self.writer.run(lambda db: records.renew(db, one, order, now))
+            now = self._clock.now()
+            await self._writer.run(lambda db: records.renew(db, one, order, now))
             crash.point("site.renewed")
-            self.strays.add(one.key, one.batch, self.steady())
+            self._strays.add(one.key, one.batch, self.steady())
             if self.out.pop(one.key, None) is None:
-                # All of it was let go of while this was being written.
+                # All of it was forgotten while this was being written.
                 one.asking = False
                 return
             one.former.append(one.key)
@@ -358,51 +358,50 @@ class SubmissionDriver:
             if not found.known:
                 # It speaks, so the batch system has it; what id it has there, a listing may say.
                 found.known = True
-                self.beside.start(self.know(found, _batch_id(one.get("body"))))
+                self._beside.start(self._know(found, _batch_id(one.get("body"))))
             if what == "ended":
                 self._ended(found, work, one)
         for works in began.values():
-            self.owner(works[0][0]).begun(works, "")
+            self._owner(works[0][0]).begun(works, "")
         if useless:
-            self.beside.start(self._dismiss(useless))
+            self._beside.start(self._dismiss(useless))
 
     async def _dismiss(self, names: list[str]) -> None:
-        """Let go of news that tell nothing, of what is out or over here.
+        """Acknowledge messages that carry nothing new about known submissions.
 
-        All else stays: another site, or another hub, may have the same folder, and what is not
-        known here is evidence that they wait for.
+        All others stay: another site or hub may share the folder, and need them as evidence.
         """
         keys = {name.partition(".")[0] for name in names}
         ours = keys & self.out.keys()
         if others := sorted(keys - ours):
-            ours.update(await self.writer.run(lambda db: records.closed(db, others)))
+            ours.update(await self._writer.run(lambda db: records.closed(db, others)))
         if old := [name for name in names if name.partition(".")[0] in ours]:
-            await self.errands.acknowledge(old)
+            await self.commands.acknowledge(old)
 
     def _ended(self, one: Submission, work: ArrayTask, told: dict[str, Any]) -> None:
         crash.point("site.ended")
         evidence = told.get("body")
         if not isinstance(evidence, dict):
-            # Nothing is concluded from it but by the scheduler's word, and it is kept until then.
+            # Only the scheduler can tell how it ended; the message is kept until then.
             _log.error("site %s: %s: %s", self.remote.name, told["name"], told.get("error"))
         elif submission.from_outside(evidence) and not work.stopping:
             work.parting, work.parting_since = evidence, self.steady()
         else:
-            self.over(one, work, TaskEnd(evidence=evidence))
+            self._over(one, work, TaskEnd(evidence=evidence))
 
-    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
+    def _over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         """Report once that a task is over."""
         if not work.over:
             work.over = True
             if end.evidence is None:
-                self.strays.add(one.key, one.batch, self.steady())
-            self.owner(one).over(one, work, end)
+                self._strays.add(one.key, one.batch, self.steady())
+            self._owner(one).over(one, work, end)
 
     async def forget(self, ended: Sequence[tuple[Submission, ArrayTask]]) -> None:
         """Forget tasks whose end is on disk."""
-        now = self.clock.now()
+        now = self._clock.now()
         rows = [(one.id, work.place) for one, work in ended]
-        await self.writer.run(lambda db: records.close(db, rows, now))
+        await self._writer.run(lambda db: records.close(db, rows, now))
         crash.point("site.closed")
         told = ("started", "ended")
         names = [f"{one.key}.{work.place}.{what}" for one, work in ended for what in told]
@@ -414,22 +413,22 @@ class SubmissionDriver:
                 del self.out[one.key]
                 self.note_trouble(one.key, "")
                 done += one.former if one.asking else [*one.former, one.key]
-        await self.errands.acknowledge(names)
+        await self.commands.acknowledge(names)
         if done:
-            await self.errands.drop(done)
+            await self.commands.drop(done)
 
     # -- listings ------------------------------------------------------------------------------
 
     async def _cycle(self) -> None:
-        """Ask each batch system once for all that is out, and conclude what can be."""
-        names = {one.batch for one in self.out.values()} | self.strays.batches() | self._failed
+        """List each batch system once, and process the findings."""
+        names = {one.batch for one in self.out.values()} | self._strays.batches() | self._failed
         for name in sorted(names):
             now = self.steady()
             self._failed.add(name)
             try:
                 await self._look_at(name, now)
             except (BatchError, errors.PilotageError) as error:
-                # Nothing is concluded from what could not be seen.
+                # A failed listing is evidence of nothing.
                 self.note_trouble(name, str(error))
             except (LookupError, TypeError, ValueError) as error:
                 self.note_trouble(name, f"the answer of the site is not understood: {error!r}")
@@ -438,20 +437,20 @@ class SubmissionDriver:
                 self.note_trouble(name, "")
 
     async def _look_at(self, name: str, now: float) -> None:
-        found = await self.errands.listing(name)
+        found = await self.commands.listing(name)
         mine = [one for one in self.out.values() if one.batch == name]
-        remembered = await self.errands.history(name, mine, found)
+        remembered = await self.commands.history(name, mine, found)
         for one in mine:
             try:
                 await self._conclude(one, found.get(one.key, []), remembered.get(one.key, []), now)
             except errors.Unavailable:
                 raise
             except errors.PilotageError as error:
-                # This one cannot be dealt with, which is nothing to the others.
+                # Other submissions are not affected.
                 self.note_trouble(one.key, str(error))
-                self.owner(one).said(one, str(error))
-        if unwanted := self.strays.unwanted(found, self.out, self.steady()):
-            await self.errands.cancel(name, unwanted)
+                self._owner(one).said(one, str(error))
+        if unwanted := self._strays.unwanted(found, self.out, self.steady()):
+            await self.commands.cancel(name, unwanted)
 
     async def _conclude(
         self,
@@ -461,10 +460,10 @@ class SubmissionDriver:
         now: float,
     ) -> None:
         began = []
-        for finding in submission.look(one, found, remembered, now, self.settle):
+        for finding in submission.look(one, found, remembered, now, self._settle):
             match finding:
                 case Accepted(number=number):
-                    await self.know(one, number)
+                    await self._know(one, number)
                 case NotAccepted():
                     await self._resubmit(one)
                 case ReportedRunning(work=work):
@@ -475,7 +474,7 @@ class SubmissionDriver:
                 case Vanished(work=work):
                     await self._end(one, work, None, now)
         if began:
-            self.owner(one).begun(began, "")
+            self._owner(one).begun(began, "")
         self._tell(one, found)
 
     def _tell(self, one: Submission, found: Sequence[BatchItem]) -> None:
@@ -487,56 +486,56 @@ class SubmissionDriver:
             if work is not None and waits and item.words and item.words != work.words:
                 work.words = changed = item.words
         if changed:
-            self.owner(one).said(one, changed)
+            self._owner(one).said(one, changed)
 
     async def _resubmit(self, one: Submission) -> None:
         """Resubmit what the batch system does not have, once no copy of it can begin."""
-        async with self.fencing:
+        async with self._fencing:
             if one.root != self.remote.hello.root:
                 self._elsewhere(one)
                 return
-            if one.order.step and not one.words and (told := await self.errands.complaint(one)):
-                refusal = self.errands.refusal(one, told)
+            if one.order.step and not one.words and (told := await self.commands.complaint(one)):
+                refusal = self.commands.refusal(one, told)
                 one.words, one.final = str(refusal), refusal.final
-            free = await self.errands.fence(one, range(one.order.count))
+            free = await self.commands.fence(one, range(one.order.count))
             crash.point("site.fenced")
             live = one.live
             if any(work.place not in free for work in live):
-                # A copy that no listing shows has begun: it is looked for by its news.
-                await self.know(one, one.number)
+                # A copy that no listing shows has begun: its messages will report it.
+                await self._know(one, one.number)
                 for work in live:
                     if work.place in free:
-                        self.over(one, work, TaskEnd(never="the batch system never had it"))
+                        self._over(one, work, TaskEnd(never="the batch system never had it"))
             elif one.final:
                 for work in live:
-                    self.over(one, work, TaskEnd(never=one.words, final=True))
+                    self._over(one, work, TaskEnd(never=one.words, final=True))
             else:
                 self._renew(one)
 
     async def _end(
         self, one: Submission, work: ArrayTask, item: BatchItem | None, now: float
     ) -> None:
-        """End a work without news of its end; nothing of it can begin any more."""
-        async with self.fencing:
+        """End a task that sent no message of its end; nothing of it can begin any more."""
+        async with self._fencing:
             if one.root != self.remote.hello.root:
                 self._elsewhere(one)
                 return
-            evidence = work.parting or await self.errands.evidence(one, work)
+            evidence = work.parting or await self.commands.evidence(one, work)
             never = ""
             if evidence is None:
-                if not await self.errands.there(one):
+                if not await self.commands.there(one):
                     self._elsewhere(one)
                     return
-                if await self.errands.fence(one, [work.place]):
+                if await self.commands.fence(one, [work.place]):
                     never = "it never began"
                 elif item is None and await self._lives(one, work, now):
-                    self.owner(one).said(one, "it runs, and the batch system does not list it")
+                    self._owner(one).said(one, "it runs, and the batch system does not list it")
                     return
-            self.over(one, work, TaskEnd(evidence=evidence, item=item, never=never))
+            self._over(one, work, TaskEnd(evidence=evidence, item=item, never=never))
 
     async def _lives(self, one: Submission, work: ArrayTask, now: float) -> bool:
         """Return whether a task that is not listed may be alive."""
-        pulse = await self.errands.pulse(one, work)
+        pulse = await self.commands.pulse(one, work)
         if pulse != work.pulse:
             work.pulse, work.pulse_since = pulse, now
         return now - work.pulse_since < _QUIET_S
@@ -548,7 +547,7 @@ class SubmissionDriver:
             "were there? They go on if it is put back"
         )
         self.note_trouble(one.key, words)
-        self.owner(one).said(one, words)
+        self._owner(one).said(one, words)
 
     # -- stop ------------------------------------------------------------------------------------
 
@@ -561,33 +560,33 @@ class SubmissionDriver:
             if one.sent:
                 asked.setdefault(one.id, []).append(work)
             else:
-                self.over(one, work, TaskEnd(never=_CALLED_OFF))
+                self._over(one, work, TaskEnd(never=_CANCELLED))
         for number, some in asked.items():
             await self._fence(known[number], some)
         self._wake.set()
 
     async def _fence(self, one: Submission, works: list[ArrayTask]) -> None:
-        """Take back what has not begun, however long that takes."""
+        """Fence what has not begun, and retry until that succeeds."""
         pauses = Pauses(_RETRY)
         while True:
             await self.remote.ready()
             left = [work for work in works if not work.over]
             try:
-                async with self.fencing:
-                    free = await self.errands.fence(one, [work.place for work in left])
+                async with self._fencing:
+                    free = await self.commands.fence(one, [work.place for work in left])
                     for work in left:
                         if work.place in free:
-                            self.over(one, work, TaskEnd(never=_CALLED_OFF))
+                            self._over(one, work, TaskEnd(never=_CANCELLED))
             except errors.PilotageError as error:
                 self.note_trouble("stop", str(error))
-                await self.clock.sleep(pauses.next())
+                await self._clock.sleep(pauses.next())
             else:
                 self.note_trouble("stop", "")
                 return
 
 
 def _batch_id(body: Any) -> str:  # noqa: ANN401 - what came from the site
-    """Read from what a work says of itself which batch job it is in, as `slurm:123_4` has it."""
+    """Read the batch job id from the message of a task, such as `slurm:123_4`."""
     told = str(body.get("batch", "")) if isinstance(body, dict) else ""
     return told.partition(":")[2].partition("_")[0]
 

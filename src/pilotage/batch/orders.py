@@ -183,11 +183,11 @@ class Fitting:
             return known
         look = self._looks[name] = _Look(now)
         self._booked = {key: one for key, one in self._booked.items() if not self._listed(key)}
-        errands = self._driver.errands
-        batch = errands.shows(name)
+        commands = self._driver.commands
+        batch = commands.shows(name)
         if batch is not None:
             try:
-                look.seen = await errands.see(batch)
+                look.seen = await commands.see(batch)
                 look.at, look.batch = self._driver.steady(), batch
             except (errors.PilotageError, BatchError) as error:
                 _log.warning(
@@ -253,7 +253,7 @@ class Fitting:
             return thought
         if kind not in look.trials:
             try:
-                look.trials[kind] = await self._driver.errands.trial(look.batch, order)
+                look.trials[kind] = await self._driver.commands.trial(look.batch, order)
             except BatchError as error:
                 _log.info("site %s: %s", self._driver.remote.name, error)
                 look.trials[kind] = None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.job import BatchJob, ItemFolder
-from pilotage.batch.remote import SiteConnection
 from pilotage.job import moves
 from pilotage.run import output
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from pilotage.base import durable, errors
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.login import HelperInfo
-from pilotage.batch.remote import SiteConnection
 
 _LOOK_S = 1.0
 

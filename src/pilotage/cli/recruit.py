@@ -13,7 +13,7 @@ from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
-    from pilotage.batch.wish import PilotRequest
+    from pilotage.batch.pilot_request import PilotRequest
 
 _MOST = 10_000
 
@@ -37,15 +37,15 @@ class Wishes:
 
     def read(self) -> PilotRequest:
         """Check what was asked for."""
-        from pilotage.batch import wish
+        from pilotage.batch import pilot_request
 
-        found = wish.PilotRequest(
+        found = pilot_request.PilotRequest(
             cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
             gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
             queue=self.queue, account=self.account,
             idle=units.seconds(self.idle) if self.idle else None,
         )  # fmt: skip
-        wish.check(found)
+        pilot_request.check(found)
         return found
 
 

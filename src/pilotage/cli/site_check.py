@@ -13,8 +13,8 @@ from cyclopts import Parameter
 
 from pilotage.base import errors, units
 from pilotage.batch import files
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.model import SiteSettings
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.shell.choose import choose
 from pilotage.batch.shell.model import Shell
 from pilotage.batch.shell.ssh import SshShell

@@ -8,7 +8,7 @@ import shlex
 import time
 
 from pilotage.base import errors, units
-from pilotage.batch.remote import SiteConnection
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.submission import new_key
 from pilotage.batch.system.model import BatchError, BatchItem, BatchOrder, BatchSystem, Phase
 from pilotage.cli.doctor import Check

@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.batch.job import relative
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Input, Job, Output, Resources, Shape
 from pilotage.edge import order

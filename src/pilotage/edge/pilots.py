@@ -11,7 +11,7 @@ import binascii
 import msgspec
 
 from pilotage.base import text
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.order import PilotOrder

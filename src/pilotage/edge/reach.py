@@ -13,7 +13,7 @@ from pilotage.data.transfer import url
 from pilotage.data.transfer.allow import DEFAULT_PORT, Allowed
 from pilotage.data.transfer.courier import Courier, flags
 from pilotage.data.transfer.keys import Credentials
-from pilotage.data.transfer.patience import RetryPolicy
+from pilotage.data.transfer.retrying import RetryPolicy
 from pilotage.data.transfer.url import PORT
 from pilotage.edge.handoff import Store, Stores
 from pilotage.project.settings import FLOWS, Flows, port_folder

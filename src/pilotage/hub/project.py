@@ -20,7 +20,7 @@ from pilotage.job.model import Attempt, Job, NewJob, State
 from pilotage.project.folder import ProjectFolder
 
 if TYPE_CHECKING:
-    from pilotage.batch.wish import PilotRequest
+    from pilotage.batch.pilot_request import PilotRequest
     from pilotage.flow.model import Flow
     from pilotage.rule.book import Diff
     from pilotage.rule.model import Rule

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base import errors, toml, units
-from pilotage.batch import wish
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch import pilot_request
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pool.controller.linear import Linear, judge
 from pilotage.pool.controller.relative import RelativeSupply
 from pilotage.pool.controller.stepwise import Rule, Stepwise
@@ -56,7 +56,7 @@ class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             queue=self.queue, account=self.account,
             idle=units.seconds(self.idle) if self.idle else None,
         )  # fmt: skip
-        wish.check(found)
+        pilot_request.check(found)
         return found
 
 

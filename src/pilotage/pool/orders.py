@@ -11,7 +11,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.base.owner import me
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pilot.model import State
 from pilotage.pilot.table import OVER, Roster
 from pilotage.project import tokens

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.match.place import Place
 from pilotage.match.turn import Ledger
 from pilotage.node.exits import TOLD

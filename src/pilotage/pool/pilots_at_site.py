@@ -12,13 +12,13 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.base.supervise import Background
-from pilotage.batch import submission, wish
+from pilotage.batch import pilot_request, submission
 from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.batch.system import known
 from pilotage.batch.system.model import EndCause
 from pilotage.batch.tunnels import Tunnels
-from pilotage.batch.wish import PilotRequest
 from pilotage.pool.orders import Home, Lot, Own, Papers
 from pilotage.run.model import Launch
 
@@ -73,7 +73,7 @@ class Factory:
         program = f"{root}/bin/{self._driver.remote.hello.version}.pyz"
         folder = f"{root}/s/{key}"
         words = shlex.join([site.python, "-I", "-S", program, "job", folder])
-        order = wish.order(
+        order = pilot_request.order(
             lot.wish, site, key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder,
             count=len(lot.numbers),
         )  # fmt: skip
@@ -101,7 +101,8 @@ class Factory:
         argv += ["--cpus", str(asked.cpus)] if asked.cpus else []
         argv += ["--idle", f"{asked.idle:g}"] if asked.idle is not None else []
         # Most batch systems do not say on the node how long a job may run.
-        argv += ["--lifetime", f"{lasts:.0f}"] if (lasts := wish.lasts(asked, site)) else []
+        lasts = pilot_request.lasts(asked, site)
+        argv += ["--lifetime", f"{lasts:.0f}"] if lasts else []
         argv += ["--cache-folder", site.cache_folder] if site.cache_folder else []
         argv += [word for one in site.readable for word in ("--readable", one)]
         argv += [word for one in site.writable for word in ("--writable", one)]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pilotage.base import errors, units
 from pilotage.batch.model import SiteSettings
-from pilotage.batch.wish import PilotRequest, lasts
+from pilotage.batch.pilot_request import PilotRequest, lasts
 from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import Reason

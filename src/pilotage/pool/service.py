@@ -17,7 +17,7 @@ import msgspec
 
 from pilotage.base import crash, errors, text
 from pilotage.batch.model import SiteSettings
-from pilotage.batch.wish import PilotRequest
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.queue import Queue

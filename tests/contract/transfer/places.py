@@ -19,7 +19,7 @@ from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind.hub import HubAddress
-from pilotage.data.transfer.patience import RetryPolicy
+from pilotage.data.transfer.retrying import RetryPolicy
 from pilotage.data.transfer.url import PORT
 from pilotage.project import settings as config
 from testbed.bed import listens

@@ -11,7 +11,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.data.transfer import courier, fetch, url
 from pilotage.data.transfer.model import MANIFEST
-from pilotage.data.transfer.patience import RetryPolicy
+from pilotage.data.transfer.retrying import RetryPolicy
 
 FILES = {
     "a.txt": b"hello\n",

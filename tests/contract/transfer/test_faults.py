@@ -25,7 +25,7 @@ from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind.http import Http
 from pilotage.data.transfer.model import MANIFEST, TransferItem
-from pilotage.data.transfer.patience import RetryPolicy
+from pilotage.data.transfer.retrying import RetryPolicy
 from pilotage.data.transfer.send import send
 from testbed.ssh import keys as keys_of_nobody
 from tests.contract.transfer import places

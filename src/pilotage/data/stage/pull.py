@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Self, TypeVar
 from pilotage.base import errors, text
 from pilotage.data.stage.channel import PIPE, end, gone, lost, to_the_end, words
 from pilotage.data.stage.landing import DigestMismatch, Landing, changed, lay_out
-from pilotage.data.stage.lane import IdleChannel, ProgressMeter, RequestQueue, StagingRequest
 from pilotage.data.stage.model import BIG, Report, StagingSite, WantedFile, WantedFolder
+from pilotage.data.stage.requests import IdleChannel, ProgressMeter, RequestQueue, StagingRequest
 from pilotage.data.transfer.trouble import trouble
 
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from pilotage.base import errors, text
 from pilotage.data.stage import plan
 from pilotage.data.stage.channel import Channel, FileRefused, Outgoing
 from pilotage.data.stage.digest import Changed, Digests, settled
-from pilotage.data.stage.lane import IdleChannel, ProgressMeter, RequestQueue, StagingRequest
 from pilotage.data.stage.model import (
     BIG,
     PATIENCE_S,
@@ -26,6 +25,7 @@ from pilotage.data.stage.model import (
     name_of_path,
     name_of_version,
 )
+from pilotage.data.stage.requests import IdleChannel, ProgressMeter, RequestQueue, StagingRequest
 
 _ATTEMPTS = 3
 #: The site must look again: its cache or the file is not what it was.

@@ -24,7 +24,7 @@ from pilotage.data.transfer.kind.sftp import Sftp
 from pilotage.data.transfer.kind.xrootd import Xrootd
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import Flags, TransferKind
-from pilotage.data.transfer.patience import AttemptProgress, RetryPolicy, Sleep, Told, persist
+from pilotage.data.transfer.retrying import AttemptProgress, RetryPolicy, Sleep, Told, persist
 from pilotage.data.transfer.send import send
 from pilotage.data.transfer.url import Url
 

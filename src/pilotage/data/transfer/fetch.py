@@ -16,8 +16,8 @@ from pilotage.base import errors, paths, text
 from pilotage.data.transfer import manifest, plan, settle, trouble
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import MANIFEST, TransferItem, TransferKind
-from pilotage.data.transfer.patience import AttemptProgress
 from pilotage.data.transfer.plan import FileAction
+from pilotage.data.transfer.retrying import AttemptProgress
 from pilotage.data.transfer.url import Url
 
 

@@ -15,8 +15,8 @@ from pilotage.data.transfer import plan, tree, trouble
 from pilotage.data.transfer.fetch import Receipt, published
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import MANIFEST, UNKNOWN, TransferItem, TransferKind
-from pilotage.data.transfer.patience import AttemptProgress
 from pilotage.data.transfer.plan import ExistingFile, FileAction
+from pilotage.data.transfer.retrying import AttemptProgress
 from pilotage.data.transfer.url import Url
 
 

@@ -18,7 +18,7 @@ from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind.http_wire import Web, judge
 from pilotage.data.transfer.model import Flags, TransferItem, TransferListing
-from pilotage.data.transfer.patience import Sleep
+from pilotage.data.transfer.retrying import Sleep
 from pilotage.data.transfer.url import Url
 
 SERVICE = "https://transfer.api.globus.org/v0.10"

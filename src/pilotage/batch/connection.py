@@ -14,7 +14,7 @@ import anyio
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock, WallClock, dice
-from pilotage.batch.gate import CommandLimits
+from pilotage.batch.limits import CommandLimits
 from pilotage.batch.login import HelperInfo, HelperStart, LoginHelper, News
 from pilotage.batch.model import SiteSettings
 from pilotage.batch.shell.model import Shell

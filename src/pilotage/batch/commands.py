@@ -12,7 +12,7 @@ from typing import Any
 import anyio.to_thread
 
 from pilotage.base import errors
-from pilotage.batch.remote import SiteConnection
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.submission import ArrayTask, Submission
 from pilotage.batch.system import words
 from pilotage.batch.system.model import (

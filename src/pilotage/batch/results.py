@@ -11,9 +11,9 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.batch import job
+from pilotage.batch.connection import SiteConnection
 from pilotage.batch.held import HeldJobs, ProgressWriter
 from pilotage.batch.job import BatchJob, ItemFolder
-from pilotage.batch.remote import SiteConnection
 from pilotage.batch.submission import TaskEnd
 from pilotage.batch.system.model import BatchItem, EndCause
 from pilotage.job import outcome, retry
