@@ -30,9 +30,9 @@ _AGAIN_S = 2.0
 #: How long a submit command and a listing may take, in seconds.
 SUBMIT_S = 120.0
 _LIST_S = 90.0
-#: How long it may take to see what is free: a job need not wait for that.
+#: Timeout of questions about free nodes: jobs need not wait for that.
 _LOOK_S = 20.0
-#: How far back history is asked for before what is looked for was submitted, in seconds.
+#: History is read from this long before the submission on, in seconds.
 _BEFORE_S = 3600.0
 #: Bytes of evidence that are read at once, and those that are read of what a step said.
 _MOST = 4 << 20
@@ -105,7 +105,7 @@ class SiteCommands:
         return int(found["mtime_ns"]) if found else 0
 
     async def complaint(self, one: Submission) -> str:
-        """Read what a step that goes on by itself has said, in one line."""
+        """Read the error message of a detached step, in one line."""
         path = f"{one.order.folder}/out.step"
         found = (await self._call("read", paths=[path], most=_SAID))["files"][path]
         return base64.b64decode(found["data"]).decode(errors="replace") if found else ""
@@ -146,7 +146,7 @@ class SiteCommands:
         batch = self._adapter(one.batch)
         call = batch.submit(one.order)
         said = await self._remote.run(call, timeout=SUBMIT_S, folder=one.order.folder)
-        # What goes on by itself has a process number, which is no id.
+        # A detached command returns a process number, which is no job id.
         return "" if call.detach and not said.exit else batch.submitted(said)
 
     def shows(self, name: str) -> Windows | None:
@@ -155,7 +155,7 @@ class SiteCommands:
         return batch.windows if isinstance(batch, Tools) else None
 
     async def see(self, batch: Windows) -> Any:  # noqa: ANN401 - what it is, only the batch system knows
-        """See what is free, once for all who ask at once."""
+        """Read the free nodes; concurrent callers share one answer."""
         calls = [self._remote.run(one, timeout=_LOOK_S, ask=True) for one in batch.looks]
         # A large cluster has much to say, and others wait for this thread.
         return await anyio.to_thread.run_sync(batch.seen, await asyncio.gather(*calls))

@@ -53,11 +53,11 @@ class SiteConnection:
         self.gate = CommandLimits(
             name, at_once=site.at_once, per_second=site.per_second, clock=clock, chance=chance
         )
-        #: Hears of what happened at the site.
-        self.on_news: News = _nobody
+        #: Receives messages from the site.
+        self.on_news: News = _ignore
         #: What is wrong, for people; empty if nothing is.
         self.trouble = "not connected yet"
-        #: Since when it is as it is.
+        #: Time of the last change.
         self.since = 0.0
         self.hello = HelperInfo()
         self._boot = HelperStart(name, site.python, folder, program)
@@ -84,7 +84,7 @@ class SiteConnection:
         await self._ready.wait()
         return self.hello
 
-    # -- what is asked of it ---------------------------------------------------------------------
+    # -- calls ------------------------------------------------------------------------------------
 
     async def run(
         self,
@@ -97,7 +97,7 @@ class SiteConnection:
         """Run a command of the batch system.
 
         `Unavailable` means that it was certainly not run, `Unsure` that it may have been.
-        With `ask` it changes nothing, so that one answer is enough for all who ask at once.
+        With `ask` it changes nothing, and concurrent callers share one answer.
         """
         if not ask:
             return await self._run(call, timeout, folder)
@@ -136,12 +136,12 @@ class SiteConnection:
         return Output(said["exit"], said["out"], said.get("err", ""))
 
     async def call(self, op: str, *, patience: float = _CALL_S, **values: object) -> dict[str, Any]:
-        """Ask the program at the login node."""
-        hand = self._helper
-        if hand is None:
+        """Call the login helper."""
+        helper = self._helper
+        if helper is None:
             raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
         try:
-            return await hand.ask(op, values, patience)
+            return await helper.ask(op, values, patience)
         except errors.Unsure:
             self._doubt()
             raise
@@ -149,9 +149,9 @@ class SiteConnection:
     async def bulk(
         self, words: Sequence[str], *, stdin: int | None = None, stdout: int | None = None
     ) -> Process:
-        """Start the program once more, beside, for data; `words` follow its name.
+        """Start another process of the helper for bulk data; `words` are its arguments.
 
-        Nothing as a descriptor means a pipe of the process.
+        Without a descriptor the process gets a pipe.
         """
         if not self.up:
             raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
@@ -176,7 +176,7 @@ class SiteConnection:
                 return process
 
     async def _place(self) -> None:
-        """Wait until one of ours has made room at the login node, or for a while."""
+        """Wait until one of our sessions at the login node has ended, or for a while."""
         if self._channels:
             await asyncio.wait(set(self._channels), return_when=asyncio.FIRST_COMPLETED)
         else:
@@ -191,8 +191,8 @@ class SiteConnection:
             while True:
                 began = self._clock.now()
                 try:
-                    async with self.once() as hand:
-                        await hand.gone()
+                    async with self.once() as helper:
+                        await helper.gone()
                 except (errors.PilotageError, OSError) as error:
                     self._down(error)
                 if self.shell.barred:
@@ -214,12 +214,12 @@ class SiteConnection:
     async def once(self) -> AsyncIterator[LoginHelper]:
         """Have a connection within the block, or an error that says why there is none."""
         await self.shell.connect()
-        async with self._boot.begin(self.shell, self._hear) as hand:
-            self.hello, self._helper = hand.hello, hand
+        async with self._boot.begin(self.shell, self._hear) as helper:
+            self.hello, self._helper = helper.hello, helper
             self.trouble, self.since = "", self._clock.now()
             self._ready.set()
             try:
-                yield hand
+                yield helper
             finally:
                 self._ready.clear()
                 self._helper = None
@@ -239,11 +239,11 @@ class SiteConnection:
             self._doubts = asyncio.create_task(_prove(self._helper))
 
 
-async def _prove(hand: LoginHelper) -> None:
+async def _prove(helper: LoginHelper) -> None:
     try:
-        await hand.ask("hello", {}, _GRACE_S)
+        await helper.ask("hello", {}, _GRACE_S)
     except errors.PilotageError:
-        hand.kill()
+        helper.kill()
 
 
 def _program(call: BatchCommand) -> str:
@@ -252,5 +252,5 @@ def _program(call: BatchCommand) -> str:
     return next(words, call.argv[0])
 
 
-def _nobody(_: list[dict[str, Any]]) -> None:
+def _ignore(_: list[dict[str, Any]]) -> None:
     """Ignore messages."""

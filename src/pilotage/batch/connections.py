@@ -22,7 +22,7 @@ from pilotage.batch.tunnels import Tunnels
 from pilotage.project.folder import ProjectFolder
 from pilotage.store import Writer
 
-#: How often the store hears how sites are, in seconds.
+#: How often the state of sites is recorded, in seconds.
 _SHOW_S = 5.0
 _LOOK_S = 0.25
 #: A site that failed is restarted after 30 s.

@@ -52,7 +52,7 @@ class SiteStaging:
         return job.brings(one)
 
     async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
-        """Return whether a job has left anything that comes home."""
+        """Return whether a job has left outputs to fetch."""
         return bool(found and (one.outputs or one.optional))
 
     async def bring(self, one: BatchJob) -> None:
@@ -71,7 +71,7 @@ class SiteStaging:
         """Do nothing: what a job runs is written when it is ordered."""
 
     async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
-        """Bring home what a job has left, checked against its evidence."""
+        """Fetch the outputs of a job, verified by its evidence."""
         if one.spec.data == "mounted":
             await self._exports.close(self._name(one))
             await anyio.to_thread.run_sync(self._publish, one, found)
@@ -81,7 +81,7 @@ class SiteStaging:
         await self._puller.fetch(job.homeward(one, room, found))
 
     async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
-        """Bring home what jobs have written so far."""
+        """Fetch what jobs have written so far."""
         await self._streams.bring(some)
 
     async def leave(self, one: BatchJob) -> None:

@@ -22,7 +22,7 @@ class HeldJobs:
     """Jobs of one site."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        """Take who hears that there is something to be written down."""
+        """Take what is called when there is something to record."""
         self._changed = changed
         self.jobs: dict[Attempt, BatchJob] = {}
         #: Where each attempt is out.
@@ -32,7 +32,7 @@ class HeldJobs:
         self.began: list[Attempt] = []
         #: Why attempts are to end.
         self.stops: dict[Attempt, str] = {}
-        #: Attempts whose end has been told, once.
+        #: Attempts whose end has been reported.
         self._ended: set[Attempt] = set()
         #: What is under way for attempts, cancelled with them.
         self._under_way: dict[Attempt, asyncio.Task[Any]] = {}
@@ -75,7 +75,7 @@ class HeldJobs:
         finally:
             self._under_way.pop(one.attempt, None)
 
-    def called_off(self, one: BatchJob) -> bool:
+    def cancelled(self, one: BatchJob) -> bool:
         """End a job that was cancelled before it was submitted; return whether it was."""
         words = self.stops.get(one.attempt)
         if words is not None:

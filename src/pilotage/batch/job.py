@@ -338,7 +338,7 @@ def _told(started: dict[str, Any], spec: model.JobSpec) -> dict[str, Any]:
 
 
 def shown(started: dict[str, Any], data: str, *, used: bool) -> dict[str, Any]:
-    """Let a job in a container see its data; what is mounted is shown by who mounts it."""
+    """Show a job in a container its data; mounts are shown by the program that makes them."""
     used = used or f"{started['cwd']}/".startswith(f"{data}/")
     return _writing(started, data) if used else started
 
@@ -353,7 +353,7 @@ def _writing(started: dict[str, Any], folder: str) -> dict[str, Any]:
 def homeward(
     job: BatchJob, area: JobFolders, found: Mapping[str, Any]
 ) -> list[WantedFile | WantedFolder]:
-    """Return which files come home, by the evidence of what was left."""
+    """Return the files to fetch, by the evidence of the outputs."""
     coming: list[WantedFile | WantedFolder] = []
     for name, local in (job.outputs | job.optional).items():
         facts = found.get(name)

@@ -122,15 +122,15 @@ class HelperStart:
         try:
             complaints = asyncio.create_task(_last_words(process.stderr))
             wire = await self._deliver(process, complaints, on_news)
-            hand = LoginHelper(self._name, process, wire, complaints)
+            helper = LoginHelper(self._name, process, wire, complaints)
         except BaseException:
             await _end(process)
             raise
         try:
-            await hand.greet()
-            yield hand
+            await helper.greet()
+            yield helper
         finally:
-            await hand.leave()
+            await helper.leave()
 
     def _command(self) -> list[str]:
         # On one line: there are login shells that take no line end within quotes.
@@ -230,7 +230,7 @@ class HelperLink:
         writer: StreamWriter,
         on_news: Callable[[list[dict[str, Any]]], None],
     ) -> None:
-        """Take the name of the site, both ends, and who hears of news."""
+        """Take the name of the site, both ends, and the listener for messages."""
         self._name = name
         self._reader = reader
         self._writer = writer

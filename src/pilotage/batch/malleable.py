@@ -174,7 +174,7 @@ def _fit(nodes: int, time: float, start: float, now: float) -> Fit:
     )  # fmt: skip
 
 
-# -- what is taken from gaps -----------------------------------------------------------------------
+# -- booked gaps ----------------------------------------------------------------------------------
 
 
 def book(gaps: Sequence[Gap], fit: Fit, longer: float) -> list[Gap]:

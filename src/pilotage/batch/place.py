@@ -37,7 +37,7 @@ from pilotage.store import Db, Writer
 _log = logging.getLogger("pilotage.batch")
 #: Ends and starts that come within this time are written down together, in seconds.
 _BLINK_S = 0.02
-#: How often what running jobs write is looked at, in seconds.
+#: How often the output of running jobs is fetched, in seconds.
 _FOLLOW_S = 1.0
 #: How soon a site that is drained gets nothing more, in seconds.
 _HEED_S = 0.2
@@ -86,7 +86,7 @@ class BatchPlace:
                 while True:
                     await self._turn()
         finally:
-            # What is at the site goes on there, and is adopted by the next process.
+            # Jobs at the site continue, and the next process adopts them.
             self._beside.cancel()
 
     # -- before anything -------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class BatchPlace:
             for work in [work for work in out.works.values() if not work.pilot]:
                 adopted = loose.pop((work.job, work.attempt), None)
                 if adopted is None:
-                    # Its end is on disk already, only the site has not been told.
+                    # Its end is on disk already; only the site does not know it.
                     self._beside.start(self._driver.forget([(out, work)]))
                 else:
                     self._held.out[adopted.attempt] = (out, work)
@@ -263,7 +263,7 @@ class BatchPlace:
 
     async def _shaped(self, one: BatchJob) -> bool:
         """Write the program of a job for its size; return whether it may continue."""
-        while not self._held.called_off(one):
+        while not self._held.cancelled(one):
             had = await self._try(one, self._data.shaped(one), "it waits")
             if had is not None:
                 return had
@@ -272,7 +272,7 @@ class BatchPlace:
     async def _ask(self, jobs: list[BatchJob]) -> None:
         """Submit jobs with equal requests as one array."""
         hello = await self._remote.ready()
-        jobs = [one for one in jobs if not self._held.called_off(one)]
+        jobs = [one for one in jobs if not self._held.cancelled(one)]
         key = submission.new_key()
         ready, items = self._orders(jobs, hello.root, key)
         if not ready:
@@ -318,10 +318,10 @@ class BatchPlace:
     async def _bring(self, one: BatchJob) -> bool:
         """Stage the inputs of a job; return whether it may continue."""
         ready = await self._held.while_wanted(one, self._persist(one))
-        return not self._held.called_off(one) and bool(ready)
+        return not self._held.cancelled(one) and bool(ready)
 
     async def _persist(self, one: BatchJob) -> bool:
-        while not self._held.called_off(one):
+        while not self._held.cancelled(one):
             # All of a file may have to be read for it.
             if objection := await anyio.to_thread.run_sync(
                 unchanged.objection, one.binding, one.spec.on_change
@@ -416,7 +416,7 @@ class BatchPlace:
         except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
             # A job whose end is not recorded would stay for ever without a reason.
             _log.exception("job %s: what it left cannot be seen to", one.key)
-            message = f"its results cannot be brought home: {error!r}"
+            message = f"its results cannot be fetched: {error!r}"
             closed = retry.End(ok=False, message=message, cause=Cause.LOST)
         self._held.finish(one, closed)
 

@@ -39,7 +39,7 @@ def asked(db: Db, site: str) -> str:
 
 
 def ask(db: Db, site: str, asked: str, *, by: str, why: str, now: float) -> None:
-    """Have a site drained, or take work again; who asked first, when and why is kept."""
+    """Drain a site, or let it take work again; the first request is kept."""
     db.run("site_ask", name=site, asked=asked, by=by, why=why[:_LONGEST], now=now)
 
 

@@ -132,10 +132,10 @@ class JobStaging(Protocol):
         """Note that a job has got its size: its program may depend on it."""
 
     async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
-        """Bring home what a job has left."""
+        """Fetch the outputs of a job."""
 
     async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
-        """Bring home what jobs have written to their two streams so far."""
+        """Fetch what jobs have written to their two streams so far."""
 
     async def leave(self, one: BatchJob) -> None:
         """Give up what was held for a job."""
@@ -147,23 +147,23 @@ class ResultFetcher:
     def __init__(
         self, remote: SiteConnection, held: HeldJobs, data: JobStaging, progress: ProgressWriter
     ) -> None:
-        """Take the site, who is there, who carries, and who tells people."""
+        """Take the site, its jobs, their data, and where progress is recorded."""
         self._remote = remote
         self._held = held
         self._data = data
         self._progress = progress
 
     async def close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> retry.End:
-        """Bring home what a job left, and say what its end means."""
+        """Fetch the outputs of a job, and return what its end means."""
         verdict = judge(one, end, self._held.stops.get(one.attempt, ""))
         if end.evidence is None:
             return verdict
         work = self._home(one, room, end.evidence, verdict)
         if (found := await self._held.while_wanted(one, work)) is not None:
             return found
-        return self._called_off(one, verdict)
+        return self._cancelled(one, verdict)
 
-    def _called_off(self, one: BatchJob, verdict: retry.End) -> retry.End:
+    def _cancelled(self, one: BatchJob, verdict: retry.End) -> retry.End:
         """Return the end of a job whose results are not wanted any more."""
         if not verdict.ok:
             return verdict
@@ -181,12 +181,12 @@ class ResultFetcher:
                 await self._fetch(one, room, evidence, verdict)
             except errors.Unavailable as error:
                 if one.attempt in self._held.stops:
-                    return self._called_off(one, verdict)
+                    return self._cancelled(one, verdict)
                 await self._progress.say([one.attempt], f"its results wait: {error}")
                 await asyncio.sleep(_AGAIN_S)
             except (errors.PilotageError, OSError, LookupError, TypeError, ValueError) as error:
                 # Also because of what the site says of them, which may be anything.
-                message = f"its results cannot be brought home: {error}"
+                message = f"its results cannot be fetched: {error}"
                 _log.warning("job %s: %s", one.key, message)
                 if not verdict.ok:
                     return verdict

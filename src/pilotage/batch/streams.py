@@ -22,7 +22,7 @@ _TOGETHER = 64
 
 
 class Streams:
-    """Brings home what all jobs of a site write."""
+    """Fetches the output of all jobs of a site."""
 
     def __init__(self, remote: SiteConnection, state: Path) -> None:
         """Keep it with the attempts of the project whose state folder is `state`."""
@@ -30,7 +30,7 @@ class Streams:
         self._jobs = str(state / "jobs")
 
     async def bring(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
-        """Bring home what jobs have written so far."""
+        """Fetch what jobs have written so far."""
         for at in range(0, len(some), _TOGETHER):
             left = list(some[at : at + _TOGETHER])
             while left:

@@ -56,7 +56,7 @@ class ArrayTask(msgspec.Struct):
     words: str = ""
     #: Whether its end was requested.
     stopping: bool = False
-    #: Whether its end has been told: whatever else is heard of it does not count.
+    #: Whether its end has been reported: later messages are ignored.
     over: bool = False
 
 

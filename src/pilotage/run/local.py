@@ -53,7 +53,7 @@ _NEWEST = 0.2
 
 
 class JobListener:
-    """Who wants to know of starts and ends."""
+    """Receives starts and ends of jobs."""
 
     def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
         """Note that a job is about to start."""
@@ -452,7 +452,7 @@ _AHEAD_S = 0.1
 
 
 class RunningJob(msgspec.Struct):
-    """A job that runs here."""
+    """A job that runs on this machine."""
 
     job: int
     attempt: int
@@ -509,7 +509,7 @@ def endings(adopted: Iterable[RunningJob]) -> list[Ending]:
     """Look how adopted jobs ended; one whose starter died without evidence is lost."""
     found, lost = [], []
     held = list(adopted)
-    # Whether a starter lives must be known before its evidence is looked for: it writes first.
+    # Whether a starter lives must be known before its evidence is read: it writes that first.
     dead = {lock for lock in {one.adopted for one in held} if not starter.alive(Path(lock))}
     for running in held:
         if (ending := starter.evidence(running.dir)) and ending.key == running.key:

@@ -271,7 +271,7 @@ def alive(lock: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        # Shared, so that two who look at once do not take each other for the starter.
+        # Shared, so that two concurrent checks do not take each other for the starter.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

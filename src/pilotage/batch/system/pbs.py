@@ -317,7 +317,7 @@ def end(job: Job) -> BatchEnd:
     if status < 0:
         return BatchEnd((_TORQUE if torque else _PROFESSIONAL).get(status, EndCause.NODE))
     why = words.ended(status - 128 if status in _SIGNALS else status)
-    # A limit of time that is enforced by a signal is told by the clock.
+    # A time limit that is enforced by a signal shows in the times.
     if why.signal in {_KILL, _TERM} and _late(job):
         return BatchEnd(EndCause.TIMEOUT)
     return BatchEnd(EndCause.CANCELLED) if cancelled else why

@@ -223,7 +223,7 @@ def end(process: asyncio.subprocess.Process) -> None:
 
 
 async def gone(process: asyncio.subprocess.Process, *tasks: asyncio.Future[Any]) -> None:
-    """Wait until a process has ended, and who listened to it."""
+    """Wait until a process and its readers have ended."""
     await asyncio.wait(tasks)
     await process.wait()
     # Its pipes are closed in the next round of the loop, which may be its last.

@@ -20,7 +20,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DigestMismatch(Exception):
-    """What was gone on with did not become what was announced."""
+    """A resumed file does not have the announced digest."""
 
 
 class Landing:
@@ -117,7 +117,7 @@ def changed(wanted: WantedFile) -> errors.Conflict:
 
 
 class LandingPlan(msgspec.Struct, frozen=True):
-    """Files to bring, and a folder to rename when all of them are there."""
+    """Files to fetch, and a folder to rename when all of them are there."""
 
     files: list[WantedFile]
     made: str = ""
@@ -139,7 +139,7 @@ class LandingPlan(msgspec.Struct, frozen=True):
 
 
 def lay_out(one: WantedFile | WantedFolder) -> LandingPlan:
-    """Return which files to bring and where; make the folders that they need."""
+    """Return the files to fetch and where; create the folders that they need."""
     os.makedirs(os.path.dirname(one.local) or ".", exist_ok=True)
     if isinstance(one, WantedFile):
         paths.check_digest(one.sha256, one.size)

@@ -47,7 +47,7 @@ class Digest(msgspec.Struct, frozen=True):
 
 
 class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is to come home."""
+    """A file to fetch."""
 
     remote: str
     local: str
@@ -56,7 +56,7 @@ class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WantedFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder that is to come home, by the list of its files."""
+    """A folder to fetch, by the list of its files."""
 
     remote: str
     local: str

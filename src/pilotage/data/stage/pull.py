@@ -27,7 +27,7 @@ _Wish = StagingRequest[WantedFile, None]
 
 
 class Puller:
-    """Brings files home; small ones do not wait behind big ones."""
+    """Fetches files; small ones do not wait behind big ones."""
 
     def __init__(self, far: StagingSite, root: str, *, report: Report | None = None) -> None:
         self._far = far
@@ -56,7 +56,7 @@ class Puller:
             await _here(one.show)
 
     async def close(self) -> None:
-        """Give up what is on its way; what has arrived is gone on with next time."""
+        """Stop transfers; what has arrived is resumed next time."""
         await self._small.close()
         await self._big.close()
         await self._spare.close()
@@ -157,7 +157,7 @@ class SiteSender:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End it: with the process its end of the pipe goes, and with that who reads."""
+        """End the process, which closes its end of the pipe and ends the reader."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         end(self._process)
@@ -210,7 +210,7 @@ class StreamCut(Exception):
 
 
 class FileReceiver:
-    """Takes in the files of one channel, in the order in which they were asked for."""
+    """Receives the files of one channel, in the order of the requests."""
 
     def __init__(
         self, landings: Sequence[Landing], ended: Ended, moved: Callable[[int], None]

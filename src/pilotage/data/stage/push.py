@@ -37,7 +37,7 @@ _Sent = tuple[plan.SendRecord, concurrent.futures.Future[str], asyncio.Future[st
 
 
 class Pusher:
-    """Sees to it that a site has files; small ones do not wait behind big ones."""
+    """Copies files to a site; small ones do not wait behind big ones."""
 
     def __init__(
         self, far: StagingSite, root: str, digests: Digests, *, report: Report | None = None
@@ -204,7 +204,7 @@ class Pusher:
         answer.add_done_callback(functools.partial(self._settle, wishes))
 
     def _settle(self, wishes: list[_Wish], answer: asyncio.Future[str]) -> None:
-        """Pass the site's answer on to all who wait for it."""
+        """Pass the site's answer on to all callers."""
         error = answer.exception()
         for wish in wishes:
             if error is None:

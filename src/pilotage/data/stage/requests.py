@@ -15,16 +15,16 @@ R = TypeVar("R")
 
 
 class StagingRequest(Generic[K, R]):
-    """Something asked for, by one or by many."""
+    """A request that callers may share."""
 
     def __init__(self, key: K) -> None:
         self.key = key
         self.future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        # All who asked may have gone when it fails.
+        # All callers may have gone when it fails.
         self.future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def grant(self, result: R) -> None:
-        """Answer all who asked."""
+        """Answer all callers."""
         if not self.future.done():
             self.future.set_result(result)
 

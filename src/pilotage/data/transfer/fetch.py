@@ -194,7 +194,7 @@ def _make(part: str, found: Manifest, target: str) -> None:
     for entry in os.listdir(target):
         path = os.path.join(target, entry)
         if entry.startswith(_mark(found)) and entry.endswith(".part") and path != part:
-            # The source has changed since: these are beginnings of what is not there any more.
+            # The source has changed since: these are parts of an old version.
             shutil.rmtree(path, ignore_errors=True)
     paths.inside(target, os.path.basename(part))
     os.makedirs(part, mode=0o700, exist_ok=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 #: Of a file at a hub's port: it may be run.
 EXECUTABLE = "pilotage-executable"
-#: The type of what is a folder.
+#: The media type of folders.
 FOLDER = "httpd/unix-directory"
 _DIGEST = re.compile(r"sha-256=:?([A-Za-z0-9+/]+={0,2})", re.IGNORECASE)
 

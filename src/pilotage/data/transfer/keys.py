@@ -15,11 +15,11 @@ class Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     token: str = ""
     #: A file with `user:password`, for HTTP; or a password, for an rsync daemon.
     password: str = ""
-    #: A certificate, its key, and who is trusted.
+    #: A certificate, its key, and trusted authorities.
     certificate: str = ""
     key: str = ""
     authorities: str = ""
-    #: A configuration of `ssh`, by which it finds keys and who its hosts are.
+    #: A configuration of `ssh`, with keys and known hosts.
     ssh_config: str = ""
     #: Options of a file system of fsspec as JSON, such as S3's keys and address.
     options: str = ""

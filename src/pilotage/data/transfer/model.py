@@ -13,7 +13,7 @@ from pilotage.data.transfer.url import Url
 #: The size of what does not say how long it is.
 UNKNOWN = -1
 
-#: The name of the list of files that is written last, so that who sees it sees all.
+#: The name of the list of files that is written last, so that it is there only if all files are.
 MANIFEST = "pilotage-manifest.jsonl"
 
 
@@ -62,7 +62,7 @@ class TransferListing(msgspec.Struct, frozen=True):
     #: The folder that names of items are below.
     base: Url
     folder: bool
-    #: To be closed by who does not go through all of it: a process may be behind it.
+    #: Close it if it is not exhausted: a process may be behind it.
     items: AsyncGenerator[TransferItem, None]
 
 

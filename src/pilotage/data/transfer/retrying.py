@@ -44,7 +44,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """How it went so far."""
+    """Retries so far."""
 
     began: float
     #: Attempts in a row that brought nothing.
@@ -66,7 +66,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """It is over."""
+    """Stop retrying."""
 
     why: str
 
@@ -98,7 +98,7 @@ def decide(
 
 
 class AttemptProgress(msgspec.Struct):
-    """How far an attempt got; who carries it out counts here."""
+    """Progress of an attempt, counted by the transfer."""
 
     #: Bytes and files that have arrived for good.
     moved: int = 0

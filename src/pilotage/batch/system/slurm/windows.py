@@ -107,7 +107,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     spans: tuple[Occupied, ...]
 
 
-# -- what is asked ---------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------
 
 
 def _sinfo() -> BatchCommand:
@@ -144,7 +144,7 @@ def tried(said: Output) -> float:
     return float(found[1])
 
 
-# -- what is read ----------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
 def seen(said: Sequence[Output]) -> ClusterState:

@@ -42,7 +42,7 @@ class HubAddress(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str = ""
     #: Reads the key that proves who we are; it is renewed now and then.
     key: Callable[[], str]
-    #: Returns what is another one once the key is.
+    #: Returns a value that changes with the key.
     version: Callable[[], object] = lambda: None
 
 

@@ -94,7 +94,7 @@ class Rsync:
                     raise errors.Unavailable(f"rsync lists what is not understood: {said!r}")
 
     async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
-        """Fetch files by one call; a beginning that is there is gone on with."""
+        """Fetch files by one call; partial files are resumed."""
         await self._check(base)
         top, below = base, ""
         if base.scheme == "rsync":
