@@ -22,7 +22,6 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.payload.starter import process
-from pilotage.run import reports
 from pilotage.run import reports as report
 from pilotage.run.model import Ending, EndReason, Launch, Report
 
@@ -256,7 +255,7 @@ def evidence(directory: str | Path) -> Ending | None:
     """Read how the payload of an attempt directory ended, if its starter had to write it down."""
     try:
         data = Path(directory, "exit.json").read_bytes()
-        return reports.read_evidence(data)
+        return report.read_evidence(data)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (ValueError, msgspec.ValidationError):

@@ -265,11 +265,11 @@ async def test_a_large_file_with_holes_keeps_them(here, tmp_path):
 CHILD = """
     import asyncio, sys
     from pilotage.data.transfer.courier import Courier
-    from pilotage.data.transfer.keys import Keys
+    from pilotage.data.transfer.keys import Credentials
     from tests.contract.transfer.places import allowed
     scheme, host, config, address, target = sys.argv[1:]
     may = allowed(scheme, hosts=(host, "127.0.0.1"))
-    courier = Courier(may, keys={host: Keys(ssh_config=config)})
+    courier = Courier(may, keys={host: Credentials(ssh_config=config)})
     asyncio.run(courier.fetch(address, target))
 """
 
