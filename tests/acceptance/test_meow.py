@@ -464,11 +464,11 @@ def test_results_that_a_killed_runner_did_not_write_are_written_later(here: Path
     script = f"""
         import os, time
         from pilotage.compat.meow import *
-        from pilotage.compat.meow import output
+        from pilotage.compat.meow import engine
         def die(db, folder):
             if db.rows("journal_ends", after=0):
                 os.kill(os.getpid(), 9)
-        output.deliver = die
+        engine.deliver = die
         say = FileEventPattern("say", "*", "say", "infile")
         MeowRunner(WatchdogMonitor("data", {{"say": say}}, {{"say": BashRecipe("say", ["true"])}},
             settletime=0), BashHandler(), LocalBashConductor()).start()
