@@ -193,10 +193,11 @@ class Hub:
         self.told[key] = self.told.get(key, 0) + 1
         if self.held.pop(key, None) is None:
             return
-        self.ends[key] = end
         for stream in ("stdout", "stderr"):
             rest = base64.b64decode(end.get(stream, ""))
             self.logs[key, stream] = self.logs.get((key, stream), b"") + rest
+        # Last: a test that sees the end reads the whole log.
+        self.ends[key] = end
 
 
 class Program:
