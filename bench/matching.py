@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 
-from pilotage.rule import book
+from pilotage.rule import files
 from pilotage.rule.pattern import Index
 
 #: Folders that files come in; rules beyond these look elsewhere.
@@ -24,7 +24,7 @@ def index(rules: int) -> Index:
         glob = f"{folder}/s{number}_*.csv" if number % 2 else f"{folder}/*.txt"
         tables.append(f"[rule.r{number}]\nfiles = {glob!r}\nrun = ['true']\n")
     books = ("\n".join(tables[at : at + _IN_BOOK]) for at in range(0, rules, _IN_BOOK))
-    found = (book.load_text("bench", text, "/base", "/base").rules.values() for text in books)
+    found = (files.load_text("bench", text, "/base", "/base").rules.values() for text in books)
     return Index(itertools.chain.from_iterable(found))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from pilotage.hub import wiring
+from pilotage.hub import process
 from pilotage.hub.project import Project
 
 
@@ -24,7 +24,7 @@ def main() -> None:
 async def _run(project: Project) -> None:
     async with anyio.create_task_group() as tasks:
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-            tasks.start_soon(functools.partial(wiring.up, project, ready=lambda: _say("ready")))
+            tasks.start_soon(functools.partial(process.up, project, ready=lambda: _say("ready")))
             async for _ in signals:
                 tasks.cancel_scope.cancel()
                 return

@@ -27,12 +27,12 @@ _HUB = """
 import sys
 from pathlib import Path
 import anyio
-from pilotage.hub import wiring
+from pilotage.hub import process
 from pilotage.hub.project import Project
 
 async def main():
     with Project(Path(sys.argv[1])) as project:
-        await wiring.up(project, local=sys.argv[2] == "local", serve=lambda _: None)
+        await process.up(project, local=sys.argv[2] == "local", serve=lambda _: None)
 
 anyio.run(main)
 """

@@ -15,7 +15,7 @@ from typing import Any
 
 from pilotage.edge.handoff import Artifact, Take
 from pilotage.flow import explain, moves, records
-from pilotage.flow.model import Flow, NewFlow, Span, Step
+from pilotage.flow.model import Flow, IntRange, NewFlow, Step
 from pilotage.flow.records import AttemptRow, FlowRow
 from pilotage.hub.project import Project
 from testbed.rabbit import Rabbit
@@ -28,7 +28,7 @@ from tests.rig import Rig
 PATIENCE = 90.0
 FINAL = ("done", "failed", "cancelled")
 
-__all__ = ["FINAL", "Flow", "Hub", "Span", "Step", "Take", "bus_settings", "served"]
+__all__ = ["FINAL", "Flow", "Hub", "IntRange", "Step", "Take", "bus_settings", "served"]
 
 
 def bus_settings(rabbit: Rabbit, exchange: str, port: int = 0) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pilotage.edge.handoff import Take
 from pilotage.flow import moves, records
-from pilotage.flow.model import End, Flow, NewFlow, Step
+from pilotage.flow.model import AttemptEnd, Flow, NewFlow, Step
 from pilotage.hub.project import Project
 
 How = Literal["done", "failed", "running"]
@@ -92,7 +92,7 @@ class Story:
                     continue
                 self._leave(Path(place), task.id, number, key, files)
                 moves.hear(self.db, key, 2, how, reason, kind, "", self.now + took)
-                end = End(state=how, reason=reason, kind=kind)
+                end = AttemptEnd(state=how, reason=reason, kind=kind)
                 moves.end(self.db, task.id, number, end, self.now + took, result=result)
         if how != "running":
             self.now += took + 1

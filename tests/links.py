@@ -28,8 +28,8 @@ from pilotage.pilot import messages
 from pilotage.pilot.data import Staging
 from pilotage.pilot.data_link import DataLinks
 from pilotage.pilot.enrolment import Enrolment, Marker
+from pilotage.pilot.launches import LaunchTemplates
 from pilotage.pilot.leases import LeaseMonitor
-from pilotage.pilot.stencil import Stencils
 from pilotage.pilot.sync import SyncHandler
 from pilotage.pilot.table import PilotTable
 from pilotage.project import settings as config
@@ -170,7 +170,13 @@ class Backroom:
         place = config.place(config.Settings(), folder)
         staging = Staging(self.queue, place, self.db)
         counter = SyncHandler(
-            self.queue, self.roster, Stencils(place, "none"), staging, settings, jobs, Listener()
+            self.queue,
+            self.roster,
+            LaunchTemplates(place, "none"),
+            staging,
+            settings,
+            jobs,
+            Listener(),
         )
         self.desk = Enrolment(
             self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),

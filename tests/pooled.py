@@ -42,7 +42,7 @@ ski = 0.0
 #: Jobs for pilots of any pool, and not for the hub's own machine.
 ANY = 'pool != ""'
 OVER = ("down", "failed", "lost")
-_DRONES = """
+_PILOTS = """
 SELECT id, pool, site, state, reason, wish, wanted,
     CASE WHEN facts = '{}' THEN 0 ELSE enrolled END, ended
 FROM pilot WHERE pool <> '' AND id > 0 ORDER BY id
@@ -53,7 +53,7 @@ WHERE pilot IS NOT NULL
 """
 
 
-class Drone(NamedTuple):
+class PoolPilot(NamedTuple):
     """A pilot of a pool, as the store has it."""
 
     id: int
@@ -106,18 +106,18 @@ class Pooled(Farm):
         text = f"{head}{more}\n[pilot]\n{pilot}\n"
         (self.root / "pools" / f"{name}.toml").write_text(text + _QUICK)
 
-    def drones(self) -> list[Drone]:
+    def pilots(self) -> list[PoolPilot]:
         """Read all pilots that pools ever asked for."""
         with Project(self.root) as project:
-            return drones(project.db)
+            return pilots(project.db)
 
     def count(self) -> collections.Counter[str]:
         """Count pilots by state."""
-        return collections.Counter(one.state for one in self.drones())
+        return collections.Counter(one.state for one in self.pilots())
 
     def live(self, pool: str = "") -> int:
         """Count pilots that have not ended, of one pool or of all."""
-        return sum(one.live for one in self.drones() if pool in {"", one.pool})
+        return sum(one.live for one in self.pilots() if pool in {"", one.pool})
 
     def look(self, pool: str) -> view.Look:
         """See a pool as people do."""
@@ -126,7 +126,7 @@ class Pooled(Farm):
 
     def rests(self, looks: int = 4) -> None:
         """Require that pools which are looked at some times more ask for nothing."""
-        before = len(self.drones())
+        before = len(self.pilots())
         seen: dict[str, set[float | None]] = {pool: set() for pool in self.maxima}
 
         def often() -> bool:
@@ -135,7 +135,7 @@ class Pooled(Farm):
             return all(len(times) > looks for times in seen.values())
 
         self.wait(often)
-        assert len(self.drones()) == before
+        assert len(self.pilots()) == before
 
     def alarms(self) -> dict[str, str]:
         """Read what needs a person's attention."""
@@ -163,28 +163,28 @@ class Pooled(Farm):
 
     def most(self, pool: str) -> int:
         """Return the most cores that a pool had asked for at one time."""
-        return _most(one for one in self.drones() if one.pool == pool)
+        return _most(one for one in self.pilots() if one.pool == pool)
 
     def none_doubled(self, ran: Sequence[Ran]) -> None:
         """Require that what had a node is known as a pilot's, and that no pilot had two."""
         with Project(self.root) as project:
             rows = _query(project.db, _SUBMITTED)
-            came = sum(one.came > 0 for one in drones(project.db))
+            came = sum(one.came > 0 for one in pilots(project.db))
         known = {Ran(key, place): pilot for key, place, pilot in rows}
         forgotten = [one for one in ran if one not in known]
         assert forgotten == []
-        pilots = collections.Counter(known[one] for one in ran)
-        assert [pilot for pilot, times in pilots.items() if times != 1] == []
+        counts = collections.Counter(known[one] for one in ran)
+        assert [pilot for pilot, times in counts.items() if times != 1] == []
         numbers = collections.Counter(pilot for _, _, pilot in rows)
         assert [pilot for pilot, times in numbers.items() if times != 1] == []
         assert came <= len(ran)
 
 
-def drones(db: Db) -> list[Drone]:
+def pilots(db: Db) -> list[PoolPilot]:
     """Read all pilots that pools ever asked for."""
     return [
-        Drone(*row[:5], msgspec.json.decode(row[5], type=Wish).cpus, *row[6:])  # type: ignore[call-arg]
-        for row in _query(db, _DRONES)
+        PoolPilot(*row[:5], msgspec.json.decode(row[5], type=Wish).cpus, *row[6:])  # type: ignore[call-arg]
+        for row in _query(db, _PILOTS)
     ]
 
 
@@ -192,7 +192,7 @@ def _query(db: Db, query: str) -> list[tuple[Any, ...]]:
     return db._connection.execute(query).fetchall()
 
 
-def _most(mine: Iterable[Drone]) -> int:
+def _most(mine: Iterable[PoolPilot]) -> int:
     """Return the most cores that were asked for and not gone at one time."""
     changes = []
     for one in mine:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from pilotage.hub import wiring
+from pilotage.hub import process
 from pilotage.hub.project import Project
 from pilotage.job import machine
 from pilotage.job.model import Job, State
@@ -76,7 +76,7 @@ class Rig:
         ready = anyio.Event()
         with self.project() as project:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lambda: wiring.up(project, ready=ready.set, serve=serve))
+                tasks.start_soon(lambda: process.up(project, ready=ready.set, serve=serve))
                 await ready.wait()
                 yield project
                 tasks.cancel_scope.cancel()
@@ -84,7 +84,7 @@ class Rig:
     async def finish(self) -> None:
         """Run in this process until nothing is left to do; quicker than `run`."""
         with self.project() as project, anyio.fail_after(PATIENCE):
-            await wiring.up(project, until_idle=True)
+            await process.up(project, until_idle=True)
         assert not self.jobs("*", State.FAILED, State.REJECTED), self.state()
 
     async def until(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:

@@ -29,7 +29,7 @@ _SHARED = "one task for all that ask for the same at once, by key"
 _LEAVING = "in code that is being replaced"
 #: Why a function may do it itself: by the name of its file, and its own.
 EXCEPTIONS = {
-    "carrier.py Carrier.open": _OWNED,
+    "carrier.py ClientConnection.open": _OWNED,
     "channel.py Channel.__aenter__": _OWNED,
     "channel.py Channel._listen": _JOINED,
     "channel.py to_the_end": _JOINED,

@@ -1,4 +1,4 @@
-"""How long a law thinks about ten thousand pools with a hundred thousand drones."""
+"""How long a policy thinks about ten thousand pools with a hundred thousand drones."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _HINTS = tuple(
 
 
 def seconds(cycles: int) -> list[float]:
-    """Return the seconds of each cycle of the law that hears the queue, with much to order."""
+    """Return the seconds of each cycle of the policy that hears the queue, with much to order."""
     return _time(Hinted(), _HINTS, cycles)
 
 
 def alone(cycles: int) -> list[float]:
-    """Return the same of the law with feedback alone."""
+    """Return the same of the policy with feedback alone."""
     return _time(Windowed(), (), cycles)
 
 
-def _time(law: Hinted | Windowed, hints: Sequence[Hint], cycles: int) -> list[float]:
+def _time(policy: Hinted | Windowed, hints: Sequence[Hint], cycles: int) -> list[float]:
     dice = random.Random(1)
     sights = [_sight(number, dice) for number in range(_POOLS)]
     memory, found = Memory(), []
     for cycle in range(cycles + 1):
         begin = time.perf_counter()
-        memory = law(600.0 * cycle, sights, hints, memory).memory
+        memory = policy(600.0 * cycle, sights, hints, memory).memory
         found.append(time.perf_counter() - begin)
     # The first has nothing to remember.
     return found[1:]

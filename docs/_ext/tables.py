@@ -305,11 +305,11 @@ def pool_keys() -> str:
     parts = []
     for owner, head in (
         (pools.Pool, ""),
-        (pools.Pilot, "### `[pilot]`\n\n"),
+        (pools.PilotResources, "### `[pilot]`\n\n"),
         (pools.Aimd, '### `[control]`, `kind = "aimd"`\n\n'),
         (pools.Even, '### `[control]`, `kind = "linear"`\n\n'),
         (pools.Relative, '### `[control]`, `kind = "relative"`\n\n'),
-        (pools.Step, '### `[[control.step]]`, `kind = "stepwise"`\n\n'),
+        (pools.SupplyStep, '### `[[control.step]]`, `kind = "stepwise"`\n\n'),
         (pools.Outside, '### `[control]`, `kind = "outside"`\n\n'),
         (Efficiency, "### `[efficiency]`\n\n"),
     ):

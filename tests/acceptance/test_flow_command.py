@@ -114,7 +114,7 @@ def test_a_flow_is_called_off_with_all_that_runs(hub: Hub, tmp_path: Path):
     number = str(answer(hub, "flow", "submit", str(file))["id"])
     late = pilotage(hub, "flow", "submit", str(file), "--key", "k", "--wait", "--timeout", "1s")
     assert late.returncode == 124
-    assert "it goes on" in late.stderr
+    assert "it continues" in late.stderr
     second = str(answer(hub, "flow", "ls", "--name", "long")["flows"][0]["id"])
     ended = answer(hub, "flow", "cancel", number, second, "--wait")["flows"]
     assert [one["state"] for one in ended] == ["cancelled", "cancelled"]

@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.job.model import State
 from pilotage.job.records import Selection
-from pilotage.status.explain import Witness
+from pilotage.status.explain import JobExplainer
 from tests.fleet import RealHub, blind
 from tests.scripted_hub import wait_for
 
@@ -44,7 +44,7 @@ def rules() -> str:
 def _places(hub: RealHub, rule: str) -> set[str]:
     """Return where the jobs of a rule ran."""
     project = hub.project
-    witness = Witness(project.db, project.settings, now=time.time(), running=True)
+    witness = JobExplainer(project.db, project.settings, now=time.time(), running=True)
     return {witness.facts(one.id).where for one in project.jobs(Selection(name=rule))}
 
 

@@ -132,7 +132,7 @@ def test_who_waits_no_longer_leaves_the_job_alone(person: Person, site: Site):
     site.course = [{"state": "running"}]
     found = person.run("site", "send", "mira", person.file(), "--wait", "--timeout", "2s")
     assert found.returncode == 124
-    assert "it goes on" in found.stderr
+    assert "it continues" in found.stderr
     words = person.words("site", "send", "mira", "job.json", "--wait")
     with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=person.root, text=True) as process:
         assert process.stdout
@@ -208,7 +208,7 @@ def until(condition: Callable[[], object]) -> None:
 @pytest.mark.slow
 def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
     assert person.tell("site", "ls")[0]["sites"] == []
-    assert "nobody listens to the broker" in person.run("site", "ls").stderr
+    assert "no hub listens to the broker" in person.run("site", "ls").stderr
     site = Site(lane)
     with served(site) as portal, _up(person):
         until(lambda: "no site was heard of by the broker yet" in person.run("site", "ls").stderr)
@@ -229,7 +229,7 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
     assert person.tell("site", "ls")[0]["sites"][0]["state"] == "unknown"
     found = person.run("site", "ls")
     assert "was well when it was last heard of" in found.stdout
-    assert "nobody listens to the broker: start `pilotage up`" in found.stderr
+    assert "no hub listens to the broker: start `pilotage up`" in found.stderr
     assert person.tell("site", "forget", "mira") == [
         {"schema": 1, "site": "mira", "forgotten": True}
     ]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pilotage import Flow
 from pilotage.flow import moves, read, records
-from pilotage.flow.ends import outcome
 from pilotage.flow.model import NewFlow
+from pilotage.flow.moves import outcome
 from tests.rig import Rig
 
 FLOW = """

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.flow import deliver, moves, read, records
+from pilotage.flow import flow_outputs, moves, read, records
 from pilotage.flow.model import NewFlow
+from pilotage.flow.rerun import rerun
 from tests.rig import Rig
 
 FLOW = """
@@ -61,7 +62,7 @@ async def test_what_runs_again_from_a_step_has_results_of_its_own(rig: Rig, to: 
     await rig.finish()
     (rig.root / "more").write_text("2\n")
     with rig.project() as project, project.db.transaction() as db:
-        assert moves.rerun(db, 1, ["second"], project.clock.now()) == ["second"]
+        assert rerun(db, 1, ["second"], project.clock.now()) == ["second"]
     await rig.finish()
     assert states(rig) == ["done"]
     home = rig.root / "results"
@@ -76,9 +77,9 @@ def test_latest_never_leads_back_and_leaves_what_is_a_persons(tmp_path: Path):
     for name in ("9", "10", "10.2"):
         (tmp_path / name).mkdir()
     for name, leads in (("10", "10"), ("9", "10"), ("10.2", "10.2"), ("10", "10.2")):
-        deliver._point(str(tmp_path / name))
+        flow_outputs._point(str(tmp_path / name))
         assert str((tmp_path / "latest").readlink()) == leads
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").mkdir()
-    deliver._point(str(tmp_path / "9"))
+    flow_outputs._point(str(tmp_path / "9"))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["10", "10.2", "9", "latest"]

@@ -16,7 +16,7 @@ from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
 from tests.edge import law
 from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, Span, Step, Take, served
+from tests.flowed import Flow, Hub, IntRange, Step, Take, served
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +348,7 @@ def test_a_step_waits_for_limits_that_allow_it_unless_it_may_go_elsewhere(
     for edge in (first, second):
         edge.programs.add("brief", "true", limits={"time": "5m"})
     hub.wait(lambda: len(hub.query("SELECT 1 FROM edge_site WHERE body LIKE '%\"brief\"%'")) == 2)
-    time = Span(600, 600)
+    time = IntRange(600, 600)
     waits = hub.submit(Flow(name="waits", steps={"a": at(first, "brief", time=time)}))
     sites = (first.site, second.site)
     both = Step(sites=sites, application="brief", on_failure="other_site", time=time)

@@ -114,7 +114,7 @@ def test_a_chain_of_argos_without_sites_runs_here(hub: Hub, alice: Outsider):
 
 def test_who_is_not_named_or_may_not_is_refused_with_the_reason(hub: Hub, alice: Outsider):
     alice.post("job.hub", balsam("nobody", next(_numbers)), named=False)
-    reason = "nobody knows who sent it: the broker has verified no name"
+    reason = "unknown sender: the broker has verified no name"
     hub.wait(lambda: hub.query("SELECT 1 FROM flow_refused WHERE reason = ?", reason))
     number = next(_numbers)
     alice.post("balsam", balsam("none", number, application="no-such"), named=False)

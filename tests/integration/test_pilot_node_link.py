@@ -110,7 +110,7 @@ def test_silence_stops_payloads_before_the_lease_ends_and_ends_are_told_later(hu
         hub.cut()
         wait_for(lambda: "2.1" in hub.ends)
         assert hub.ends["2.1"]["reason"] == "stopped"
-        assert "did not hear" in hub.ends["2.1"]["message"]
+        assert "had no contact" in hub.ends["2.1"]["message"]
         hub.grant("3.1", "true")
         wait_for(lambda: "3.1" in hub.ends)
 

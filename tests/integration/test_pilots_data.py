@@ -24,7 +24,7 @@ from pilotage.job.model import Binding, Call, Command, JobSpec, NewJob, Python, 
 from pilotage.job.records import Selection
 from pilotage.match.explain import explain
 from pilotage.project import tokens as auth
-from pilotage.status.explain import Witness
+from pilotage.status.explain import JobExplainer
 from tests.fleet import QUICK, SRC, RealHub, blind, enrolled, running
 from tests.scripted_hub import wait_for
 
@@ -149,7 +149,7 @@ def _done(hub: RealHub, *jobs: int) -> None:
 
 def _words(hub: RealHub, job: int) -> str:
     project = hub.project
-    witness = Witness(project.db, project.settings, now=time.time(), running=True)
+    witness = JobExplainer(project.db, project.settings, now=time.time(), running=True)
     found = explain(witness.facts(job))
     return f"{found.headline}; {found.reasons}; {found.suggestion}"
 

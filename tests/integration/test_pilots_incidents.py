@@ -20,9 +20,9 @@ import pytest
 
 from pilotage.job import records
 from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
+from pilotage.match.bucket import QueuedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import QueuedJob
 from pilotage.match.place import Place
 from pilotage.match.share import Shares
 from pilotage.project import tokens

@@ -82,7 +82,7 @@ class Watched:
 
         self.farm.wait(often)
 
-    def samples(self) -> list[view.Sample]:
+    def samples(self) -> list[view.PoolSample]:
         with Project(self.farm.root) as project:
             return list(view.samples(project.db, 0.0, POOL))
 

@@ -83,14 +83,14 @@ def test_a_burst_over_three_sites_though_its_hub_is_killed_five_times(
     farm.exactly_once(jobs)
     farm.never_too_many()
     farm.none_doubled([one for bed in beds for one in bed.ran()])
-    drones, account = farm.drones(), farm.account()
+    pilots, account = farm.pilots(), farm.account()
     # Each came to its limit on the way.
     assert {pool: farm.most(pool) for pool in farm.maxima} == farm.maxima
-    assert {one.state for one in drones} == {"down"}
+    assert {one.state for one in pilots} == {"down"}
     assert 0 < account.used < account.held
     with capsys.disabled():
         sys.stdout.write(
-            f"\n{COUNT} jobs by {len(drones)} pilots in {seconds:.0f} s, killed five times:"
+            f"\n{COUNT} jobs by {len(pilots)} pilots in {seconds:.0f} s, killed five times:"
             f" used {account.used:.0f} of {account.held:.0f} core-seconds held,"
             f" {account.lost:.0f} in vain\n"
         )

@@ -9,7 +9,7 @@ import pytest
 from pilotage.node.exits import TOLD
 from pilotage.pilot.model import PilotState
 from pilotage.pool import files
-from pilotage.pool.pilots import Ended, ended
+from pilotage.pool.pilots import EndedPilots, ended
 from pilotage.pool.state import rows
 from tests.integration.test_pools_recall import POOL, Steered, steered
 from tests.links import Node, end
@@ -21,9 +21,9 @@ async def leaves(here: Steered, node: Node, state: PilotState, words: str) -> No
     await here.hub.roster.move(here.hub.roster.pilots[node.number], state, words)
 
 
-def died(here: Steered) -> Ended:
+def died(here: Steered) -> EndedPilots:
     pools = {POOL: files.read(here.root, POOL)}
-    return ended(here.hub.db, rows(here.hub.db), pools).get(POOL, Ended())
+    return ended(here.hub.db, rows(here.hub.db), pools).get(POOL, EndedPilots())
 
 
 async def works(here: Steered, node: Node) -> None:
@@ -60,9 +60,9 @@ async def test_one_that_left_by_itself_or_was_called_off_has_not_died(tmp_path: 
 async def test_one_that_came_is_no_proof_before_it_has_done_something(tmp_path: Path):
     async with steered(tmp_path) as here:
         one = await here.node()
-        assert [drone.proven for drone in await here.drones()] == [False]
+        assert [pilot.proven for pilot in await here.pilots()] == [False]
         await works(here, one)
-        assert [drone.proven for drone in await here.drones()] == [True]
+        assert [pilot.proven for pilot in await here.pilots()] == [True]
 
 
 async def test_one_that_was_to_leave_and_is_gone_has_left(tmp_path: Path):

@@ -16,7 +16,7 @@ from pilotage.match.explain import explain
 from pilotage.match.facts import Explanation
 from pilotage.pilot import view
 from pilotage.pool import view as pool_view
-from pilotage.status.explain import Witness
+from pilotage.status.explain import JobExplainer
 from tests.pooled import Pooled
 from tests.sites import PATIENCE, SRC
 
@@ -33,7 +33,9 @@ def pooled(root: Path, more: str = "", maximum: int = 2) -> Pooled:
 def why(farm: Pooled, job: int) -> Explanation:
     with Project(farm.root) as project:
         now = project.clock.now()
-        witness = Witness(project.db, project.settings, now=now, running=True, root=project.root)
+        witness = JobExplainer(
+            project.db, project.settings, now=now, running=True, root=project.root
+        )
         return explain(witness.facts(job))
 
 
@@ -47,7 +49,7 @@ def test_until_idle_runs_what_pools_can_and_leaves_nobody_behind(tmp_path: Path)
     jobs = farm.submit(6, more="sleep 0.2", site="", requirements=ASKED)
     farm.finish()
     farm.exactly_once(jobs)
-    assert farm.drones()
+    assert farm.pilots()
     assert farm.live() == 0
 
 
@@ -64,7 +66,7 @@ def test_until_idle_does_not_wait_for_a_pool_that_waits_for_a_person(tmp_path: P
     finally:
         farm.kill()
     assert farm.job(job).state is State.QUEUED
-    assert farm.drones() == []
+    assert farm.pilots() == []
 
 
 @pytest.mark.slow
@@ -87,7 +89,7 @@ def test_a_drained_idle_pilot_is_gone_in_seconds(tmp_path: Path):
     jobs = farm.submit(2, more="sleep 0.2", site="", requirements=ASKED)
     with farm.up():
         farm.wait(lambda: all(farm.job(one).state is State.DONE for one in jobs))
-        farm.wait(lambda: any(one.state == "draining" for one in farm.drones()) or not farm.live())
+        farm.wait(lambda: any(one.state == "draining" for one in farm.pilots()) or not farm.live())
         begun = time.monotonic()
         farm.wait(lambda: not farm.live())
         # The long poll lasts for 20 s.
@@ -102,7 +104,7 @@ def test_explain_says_what_a_pool_will_do(tmp_path: Path):
     (job,) = farm.submit(1, site="", requirements=ASKED)
     found = why(farm, job)
     assert "waits for a pilot of a pool" in found.headline
-    assert "pool burst: nobody has looked at it yet" in said(found)
+    assert "pool burst: it has not been checked yet" in said(found)
     (far,) = farm.submit(1, site="", requirements='pool == "elsewhere"')
     assert "burst" not in said(why(farm, far))
 
@@ -124,7 +126,7 @@ def test_explain_follows_a_pool_from_nothing_to_its_limit(tmp_path: Path):
     # The first pilot does not wait for that.
     pool.write_text(pool.read_text().replace('patience = "0.5s"', 'patience = "10m"'))
     jobs = farm.submit(3, gate=True, site="", requirements=ASKED)
-    assert "nobody has looked at it yet" in said(why(farm, jobs[-1]))
+    assert "it has not been checked yet" in said(why(farm, jobs[-1]))
     with farm.up():
         farm.wait(lambda: farm.jobs()[jobs[0]].state is State.RUNNING)
         farm.wait(lambda: "as many cores as it may: 1" in said(why(farm, jobs[-1])))
@@ -137,7 +139,7 @@ def test_pilots_leave_a_site_that_their_pool_has_left(tmp_path: Path):
     farm.add_site("there", 'batch = "local"\n')
 
     def at(site: str) -> list[str]:
-        return [one.state for one in farm.drones() if one.site == site and one.live]
+        return [one.state for one in farm.pilots() if one.site == site and one.live]
 
     with farm.up():
         farm.wait(lambda: "available" in at("here"))

@@ -20,7 +20,7 @@ def test_pilots_that_end_by_their_lifetime_are_replaced_and_have_not_died(tmp_pa
     jobs = farm.submit(400, more="sleep 0.3", site="", requirements='pool == "short"')
     with farm.up():
         farm.wait(lambda: farm.count()["down"] >= 3 and farm.count()["available"])
-        ended = [one for one in farm.drones() if one.state == "down"]
+        ended = [one for one in farm.pilots() if one.state == "down"]
         assert {one.reason for one in ended} == {"its lifetime ends"}
         assert farm.count().keys() <= {"down", "available", "draining", "booting", "requested",
                                        "submitted"}  # fmt: skip
@@ -49,11 +49,11 @@ def test_small_and_large_pilots_share_the_quota_of_their_site(tmp_path: Path):
 
     def done() -> bool:
         nonlocal most
-        most = max(most, sum(one.cores for one in farm.drones() if one.live))
+        most = max(most, sum(one.cores for one in farm.pilots() if one.live))
         return all(one.state is State.DONE for one in farm.jobs().values())
 
     with farm.up():
         farm.wait(done)
     assert most == 3
-    assert {one.pool for one in farm.drones()} == {"small", "large"}
+    assert {one.pool for one in farm.pilots()} == {"small", "large"}
     farm.exactly_once(jobs)

@@ -15,7 +15,7 @@ from testbed import processes
 from testbed.errors import NotUp
 from testbed.slurm import Slurm
 from tests.misbehaving.double import Misbehaving
-from tests.pooled import ANY, Drone, Pooled
+from tests.pooled import ANY, Pooled, PoolPilot
 from tests.sites import slurm_site
 
 pytestmark = pytest.mark.slow
@@ -43,8 +43,8 @@ def beside_good(
     return farm
 
 
-def of(farm: Pooled, pool: str) -> list[Drone]:
-    return [one for one in farm.drones() if one.pool == pool]
+def of(farm: Pooled, pool: str) -> list[PoolPilot]:
+    return [one for one in farm.pilots() if one.pool == pool]
 
 
 def committed_once(farm: Pooled, jobs: list[int]) -> None:

@@ -15,7 +15,7 @@ from pilotage.match.turn import TurnRecords
 from pilotage.pilot import view
 from pilotage.pilot.model import PilotState
 from pilotage.pool import files
-from pilotage.pool.pilots import Drone, drones, ended, last
+from pilotage.pool.pilots import PoolPilot, by_pool, ended, last
 from pilotage.pool.service import Pools
 from pilotage.pool.state import rows
 from pilotage.store import Db
@@ -89,12 +89,12 @@ class Steered:
         await self.hub.queue.do(change)
         return done[0]
 
-    async def drones(self) -> list[Drone]:
-        found: list[Drone] = []
+    async def pilots(self) -> list[PoolPilot]:
+        found: list[PoolPilot] = []
 
         def see(ledger: TurnRecords, db: Db, now: float) -> None:
             pools = {POOL: files.read(self.root, POOL)}
-            found[:] = drones(ledger, db, pools, self.hub.roster.pilots, {}, now)[POOL]
+            found[:] = by_pool(ledger, db, pools, self.hub.roster.pilots, {}, now)[POOL]
 
         await self.hub.queue.do(see)
         return found
@@ -114,8 +114,8 @@ async def test_work_that_comes_back_calls_a_drained_pilot_back(tmp_path):
         (key,) = await one.sync()
         await here.until(lambda: here.state(one) == "draining")
         assert here.drained(one) == "pool"
-        (drone,) = await here.drones()
-        assert drone.callable
+        (pilot,) = await here.pilots()
+        assert pilot.callable
         # It does not know: it goes on with what it has.
         found = await one.caller.ask("sync")
         assert found["drain"] == ""
@@ -235,7 +235,7 @@ async def test_pools_know_how_long_pilots_take_jobs(tmp_path):
     async with steered(tmp_path) as here:
         await here.node(lifetime=1000.0)
         await here.node()
-        short, long = await here.drones()
+        short, long = await here.pilots()
         assert 800 < short.lasts < 1000
         assert long.lasts == math.inf
 

@@ -146,7 +146,7 @@ async def test_a_rule_added_while_nothing_ran_does_not_hear_of_the_past(tmp_path
 
 
 async def test_a_rule_is_born_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_BORN_AT_ONCE", 7)
+    monkeypatch.setattr(intake, "_KNOWN_AT_ONCE", 7)
     rig = Rig(tmp_path, '[rule.one]\nfiles = "in/*"\nrun = ["true"]\n')
     (tmp_path / "in").mkdir()
     for number in range(50):

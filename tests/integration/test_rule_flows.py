@@ -13,6 +13,7 @@ from pilotage.base import crash
 from pilotage.flow import moves, read, records
 from pilotage.flow.model import NewFlow
 from pilotage.flow.records import FlowRow
+from pilotage.flow.rerun import rerun
 from pilotage.job.model import State
 from pilotage.job.records import Selection
 from pilotage.result import story
@@ -202,7 +203,7 @@ async def test_a_flow_that_is_run_again_takes_its_job_along(tmp_path: Path):
         await rig.until(lambda: rig.jobs("start", State.FAILED))
         (rig.root / "good").touch()
         with project.db.transaction() as db:
-            moves.rerun(db, 1, [], project.clock.now())
+            rerun(db, 1, [], project.clock.now())
         project.poke()
         await rig.until(lambda: rig.jobs("start", State.DONE))
     (job,) = rig.jobs("start")

@@ -19,7 +19,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.job.model import State
-from pilotage.rule import book, sweep
+from pilotage.rule import files, sweep
 from tests import programs
 from tests.rig import Rig
 
@@ -416,7 +416,7 @@ def test_w18_sweeps_have_all_their_points() -> None:
     assert [point["x"] for point in fine] == [0.0, 0.1, 0.2, 0.3]
     backwards = "sweep = { x = { start = 1, stop = 3, step = -1 } }"
     with pytest.raises(errors.BadRule):
-        book.load_text("b", f'[rule.r]\nfiles = "a"\nrun = ["true"]\n{backwards}', "/", "/")
+        files.load_text("b", f'[rule.r]\nfiles = "a"\nrun = ["true"]\n{backwards}', "/", "/")
 
 
 async def test_w19_a_recipe_that_writes_its_own_trigger_is_held(tmp_path: Path, raw: Path) -> None:

@@ -157,8 +157,8 @@ def test_the_workflow_is_one():
     flow = read.read((HERE / "atlas.toml").read_text(), params={"events": "500"})
     assert flow.steps["merge"].needs == ("generate", "simulate")
     assert flow.steps["histogram"].needs == ("merge",)
-    assert flow.steps["simulate"].nodes == model.Span(1, 4)
-    assert flow.steps["simulate"].time == model.Span(60, 540)
+    assert flow.steps["simulate"].nodes == model.IntRange(1, 4)
+    assert flow.steps["simulate"].time == model.IntRange(60, 540)
     known = {file.stem: file for file in HERE.glob("sites/*/apps/*.toml")}
     for step in flow.steps.values():
         app = files.parse(

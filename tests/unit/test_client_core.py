@@ -13,7 +13,7 @@ from pilotage.base import errors
 from pilotage.client import core as cores
 from pilotage.client import pace
 from pilotage.client.core import Core
-from pilotage.client.model import Delivery, Part, Ticket
+from pilotage.client.model import CallRange, Delivery, Ticket
 from pilotage.link import codec
 
 GRANTED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: pilotage\r\n\r\n"
@@ -196,7 +196,7 @@ def ended(end: dict[str, Any], **result: Any) -> Delivery:
     ticket = Ticket()
     found: list[Delivery] = []
     ticket.deliver = found.append  # type: ignore[assignment, method-assign]
-    world.core.add_call(SPEC, Part(ticket, 0, calls([1])), b'{"data":{"calls":[[[1],{}]]}}')
+    world.core.add_call(SPEC, CallRange(ticket, 0, calls([1])), b'{"data":{"calls":[[[1],{}]]}}')
     world.connect()
     for _ in range(10):
         world.pump()
@@ -239,7 +239,7 @@ class Story:
     def add(self, count: int) -> None:
         self.calls.append(Taken(count))
         if count:
-            self.world.core.add(SPEC, Part(self.calls[-1], 0, calls(list(range(count)))))
+            self.world.core.add(SPEC, CallRange(self.calls[-1], 0, calls(list(range(count)))))
 
     def job(self, _: int) -> None:
         self.jobs.append(Taken())
@@ -301,9 +301,9 @@ def test_a_job_that_always_fails_blames_only_the_call_that_does_it(count, data):
     ticket = Taken(count)
     world.connect()
     # Known to be quick, so that many go together.
-    world.core.add(SPEC, Part(Taken(), 0, calls([0])))
+    world.core.add(SPEC, CallRange(Taken(), 0, calls([0])))
     world.settle()
-    world.core.add(SPEC, Part(ticket, 0, calls(list(range(count)))))
+    world.core.add(SPEC, CallRange(ticket, 0, calls(list(range(count)))))
 
     def kill(which: int, how: int) -> None:
         job = world.hub.jobs[sorted(world.hub.jobs)[which]]
@@ -324,7 +324,7 @@ def test_a_lone_call_goes_at_once_and_alone():
     world = World()
     world.connect()
     world.settle()
-    world.core.add(SPEC, Part(Taken(), 0, calls([7])))
+    world.core.add(SPEC, CallRange(Taken(), 0, calls([7])))
     world.pump()
     (submit,) = [one for one in world.hub.asked if one["op"] == "submit"]
     assert [job["binding"] for job in submit["jobs"]] == [{"data": {"calls": [[[7], {}]]}}]
@@ -336,7 +336,7 @@ def test_calls_of_unknown_length_go_one_by_one_until_the_first_has_returned():
     world = World()
     world.connect()
     world.settle()
-    world.core.add(SPEC, Part(Taken(1000), 0, calls(list(range(1000)))))
+    world.core.add(SPEC, CallRange(Taken(1000), 0, calls(list(range(1000)))))
     world.pump()
     (submit,) = [one for one in world.hub.asked if one["op"] == "submit"]
     assert [len(job["binding"]["data"]["calls"]) for job in submit["jobs"]] == [1] * pace.PROBES
@@ -358,22 +358,22 @@ def test_calls_of_unknown_length_go_one_by_one_until_the_first_has_returned():
     "each, low, high", [(1e-7, 1000, 12500), (0.001, 40, 50), (0.01, 4, 5), (1.0, 1, 1)]
 )
 def test_a_job_holds_as_many_calls_as_take_a_moment(each, low, high):
-    kind = pace.Kind(SPEC)
-    kind.add(Part(Taken(100_000), 0, calls(list(range(100_000)))))
+    kind = pace.CallQueue(SPEC)
+    kind.add(CallRange(Taken(100_000), 0, calls(list(range(100_000)))))
     kind.learn(each * 10, 10, 100)
     assert low <= kind.size(2, 0.0) <= high
 
 
 def test_large_results_make_small_jobs():
-    kind = pace.Kind(SPEC)
-    kind.add(Part(Taken(1000), 0, calls(list(range(1000)))))
+    kind = pace.CallQueue(SPEC)
+    kind.add(CallRange(Taken(1000), 0, calls(list(range(1000)))))
     kind.learn(1e-6, 1, 1 << 20)
     assert kind.size(2, 0.0) == 1
 
 
 def test_calls_that_fit_no_message_together_are_parted():
-    kind = pace.Kind(SPEC, fixed=10)
-    kind.add(Part(Taken(10), 0, [b"x" * (400 << 10)] * 10))
+    kind = pace.CallQueue(SPEC, fixed=10)
+    kind.add(CallRange(Taken(10), 0, [b"x" * (400 << 10)] * 10))
     assert [len(part.calls) for part in kind.take(10)] == [2]
 
 
@@ -405,7 +405,7 @@ def test_a_hub_that_cannot_now_is_asked_again():
     world.connect()
     world.settle()
     ticket = Taken()
-    world.core.add(SPEC, Part(ticket, 0, calls([1])))
+    world.core.add(SPEC, CallRange(ticket, 0, calls([1])))
     refusals = iter([True, True])
 
     def refuse(request: dict[str, Any]) -> dict[str, Any] | None:
@@ -420,7 +420,7 @@ def test_a_hub_that_cannot_now_is_asked_again():
 
 def test_a_token_that_is_refused_fails_everything():
     world = World()
-    world.core.add(SPEC, Part(ticket := Taken(3), 0, calls([1, 2, 3])))
+    world.core.add(SPEC, CallRange(ticket := Taken(3), 0, calls([1, 2, 3])))
     world.connect()
     world.hub._do = lambda _: {"error": {"code": "E500", "message": "wrong token"}}  # type: ignore[method-assign, assignment]
     world.pump()
@@ -435,7 +435,7 @@ def test_dropping_the_only_call_of_a_job_calls_the_job_off():
     world.connect()
     world.settle()
     ticket = Taken()
-    world.core.add(SPEC, Part(ticket, 0, calls([1])))
+    world.core.add(SPEC, CallRange(ticket, 0, calls([1])))
     world.pump()
     world.answer(0)
     world.pump()
@@ -446,7 +446,7 @@ def test_dropping_the_only_call_of_a_job_calls_the_job_off():
 
 def test_dropping_a_call_that_was_not_sent_sends_nothing():
     world = World()
-    world.core.add(SPEC, Part(ticket := Taken(), 0, calls([1])))
+    world.core.add(SPEC, CallRange(ticket := Taken(), 0, calls([1])))
     world.core.drop(ticket)
     world.settle()
     assert world.hub.keys == {}
@@ -466,7 +466,7 @@ def test_what_answers_must_be_a_hub():
     with pytest.raises(errors.Unavailable, match="404"):
         world.core.receive(b"HTTP/1.1 404 Not Found\r\n\r\n", 0.0)
     world.core.connected(0.0)
-    with pytest.raises(errors.Unavailable, match="no hub"):
+    with pytest.raises(errors.Unavailable, match="not a hub"):
         world.core.receive(b"x" * 10_000, 0.0)
 
 
@@ -482,6 +482,6 @@ def test_odd_text_comes_back_whole():
     world.connect()
     world.settle()
     ticket = Taken()
-    world.core.add(SPEC, Part(ticket, 0, ['[["é\U0001f600\\n"],{}]'.encode()]))
+    world.core.add(SPEC, CallRange(ticket, 0, ['[["é\U0001f600\\n"],{}]'.encode()]))
     world.settle()
     assert ticket.found == [["é\U0001f600\n"]]

@@ -25,7 +25,7 @@ from pilotage.flow import schema as flows
 from pilotage.job import retry, template
 from pilotage.job.model import State
 from pilotage.project import settings
-from pilotage.rule import book, schema
+from pilotage.rule import files, schema
 from tests import every
 
 ROOT = Path(__file__).parents[2]
@@ -218,7 +218,7 @@ def _loads(text: str, folder: Path) -> None:
             _stand_in(written, folder)
     file = folder / "book.toml"
     file.write_text(text, encoding="utf-8")
-    loaded = book.load(file, str(folder))
+    loaded = files.load(file, str(folder))
     assert loaded.rules or loaded.recipes
     assert not loaded.inert
 
@@ -239,7 +239,7 @@ def test_a_python_book_that_is_shown_loads(tmp_path):
             with case(fence):
                 file = folder / "book.py"
                 file.write_text(fence.text, encoding="utf-8")
-                assert book.load(file, str(folder)).rules
+                assert files.load(file, str(folder)).rules
 
 
 def test_what_python_that_is_shown_imports_of_us_is_there():
@@ -281,7 +281,7 @@ def test_the_rules_of_the_readme_load(tmp_path):
     for written in tomllib.loads(fence.text)["rule"].values():
         _stand_in(written, tmp_path)
     (tmp_path / "book.toml").write_text(fence.text, encoding="utf-8")
-    assert set(book.load(tmp_path / "book.toml", str(tmp_path)).rules) == {"clean", "report"}
+    assert set(files.load(tmp_path / "book.toml", str(tmp_path)).rules) == {"clean", "report"}
 
 
 def shown_commands() -> Iterator[tuple[str, list[str]]]:

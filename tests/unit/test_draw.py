@@ -11,9 +11,19 @@ from hypothesis import strategies as st
 
 from pilotage.draw import curves, graph, layout, page, svg, timeline
 from pilotage.draw.curves import Curve
-from pilotage.draw.graph import Edge, Graph, Node
-from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Gallery, Image, Table
-from pilotage.draw.timeline import Span
+from pilotage.draw.graph import Graph, GraphEdge, GraphNode
+from pilotage.draw.page import (
+    Cell,
+    Column,
+    Fact,
+    FailureEntry,
+    Failures,
+    Figure,
+    Gallery,
+    Image,
+    Table,
+)
+from pilotage.draw.timeline import TimeBar
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -39,8 +49,8 @@ GRAPHS = st.integers(0, 14).flatmap(
 @given(GRAPHS, st.text(max_size=5))
 def test_any_graph_can_be_drawn(shape, label):
     size, arcs = shape
-    nodes = [Node(str(at), label or str(at), label, "done") for at in range(size)]
-    edges = [Edge(str(start), str(end), label) for start, end in arcs]
+    nodes = [GraphNode(str(at), label or str(at), label, "done") for at in range(size)]
+    edges = [GraphEdge(str(start), str(end), label) for start, end in arcs]
     root = parse(graph.as_svg(Graph(nodes, edges)))
     assert len(list(root.iter(f"{NAMESPACE}rect"))) == size
     known = {(start, end) for start, end in arcs if max(start, end) < size}
@@ -97,8 +107,8 @@ def test_a_chain_has_no_backward_arrows_and_a_long_one_is_no_trouble():
 
 
 def test_text_in_a_picture_is_escaped_and_states_have_signs():
-    node = Node("a", "<b> & 'c'", "second", "failed", progress=0.25, hint="more\n<i>")
-    root = parse(graph.as_svg(Graph([node], [Edge("a", "a", "<again>")]), "a <title> & more"))
+    node = GraphNode("a", "<b> & 'c'", "second", "failed", progress=0.25, hint="more\n<i>")
+    root = parse(graph.as_svg(Graph([node], [GraphEdge("a", "a", "<again>")]), "a <title> & more"))
     assert texts(root) == ["✗ <b> & 'c'", "second", "<again>"]
     titles = [one.text for one in root.iter(f"{NAMESPACE}title")]
     assert titles == ["a <title> & more", "more\n<i>"]
@@ -108,10 +118,13 @@ def test_text_in_a_picture_is_escaped_and_states_have_signs():
 
 def test_mermaid_and_text():
     found = Graph(
-        [Node("a", "make", "x.csv", "done"), Node("b", "use", kind="planned"), Node("c", "out.png",
-         kind="output")],
-        [Edge("a", "b", "x{1}"), Edge("b", "c"), Edge("b", "a")],
-    )  # fmt: skip
+        [
+            GraphNode("a", "make", "x.csv", "done"),
+            GraphNode("b", "use", kind="planned"),
+            GraphNode("c", "out.png", kind="output"),
+        ],
+        [GraphEdge("a", "b", "x{1}"), GraphEdge("b", "c"), GraphEdge("b", "a")],
+    )
     assert graph.as_text(found) == (
         "✓ make  x.csv\n"
         "└─ x{1} → use\n"
@@ -136,7 +149,7 @@ SPANS = st.lists(
     max_size=40,
 ).map(
     lambda found: [
-        Span(lane, f"n{at % 3}", start, start + seconds, "hint", at % 7 == 0)
+        TimeBar(lane, f"n{at % 3}", start, start + seconds, "hint", at % 7 == 0)
         for at, (lane, start, seconds) in enumerate(found)
     ]
 )
@@ -199,19 +212,38 @@ def test_curves_as_text_are_blocks_on_one_scale():
 
 def test_a_page_has_all_of_its_sections_and_escapes_all_but_pictures(tmp_path: Path):
     whole = page.Page(
-        title="<t>", lead="<l>", about="<a>", reason=Cell("<r>", "failed"),
-        facts=[Fact("<f>", page.count(12345), "done")], foot="<z>", before="<p id='mine'></p>",
+        title="<t>",
+        lead="<l>",
+        about="<a>",
+        reason=Cell("<r>", "failed"),
+        facts=[Fact("<f>", page.count(12345), "done")],
+        foot="<z>",
+        before="<p id='mine'></p>",
         sections=[
-            Figure(head="<1>", picture=graph.as_svg(Graph([Node("a", "b")], [])), caption="<c>",
-                   legend=page.legend({"<k>": "#123456"}, failed=True)),
-            Failures(head="<2>", note="<n>", failures=[
-                Failure(name="<m>", state="failed", note="<o>", reason="<y>", output="<e>\x1b[0m"),
-            ]),
-            Table(head="<3>", columns=(Column("<h>"), Column("<i>", number=True)), fold="<s>",
-                  rows=[("<x>", "1"), (Cell("<v>", "done", "<w>"), "2")]),
+            Figure(
+                head="<1>",
+                picture=graph.as_svg(Graph([GraphNode("a", "b")], [])),
+                caption="<c>",
+                legend=page.legend({"<k>": "#123456"}, failed=True),
+            ),
+            Failures(
+                head="<2>",
+                note="<n>",
+                failures=[
+                    FailureEntry(
+                        name="<m>", state="failed", note="<o>", reason="<y>", output="<e>\x1b[0m"
+                    ),
+                ],
+            ),
+            Table(
+                head="<3>",
+                columns=(Column("<h>"), Column("<i>", number=True)),
+                fold="<s>",
+                rows=[("<x>", "1"), (Cell("<v>", "done", "<w>"), "2")],
+            ),
             Gallery(head="<4>", images=[Image("data:image/png;base64,AA", "<q>")], note="<u>"),
         ],
-    )  # fmt: skip
+    )
     out = tmp_path / "page.html"
     page.write(whole, out)
     written = out.read_text()

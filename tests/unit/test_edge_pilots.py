@@ -18,14 +18,14 @@ from pilotage.edge.message import Address
 from pilotage.edge.silence import Patience
 from pilotage.job.model import App, Binding, JobSpec
 from pilotage.pool import site as pool_site
-from pilotage.pool.providers import EdgePilots, Home
+from pilotage.pool.providers import EdgePilots, HubEndpoint
 from pilotage.project import tokens
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 from pilotage.testing.clock import ManualClock
 
 MINE = Address("abcd1234")
-HOME = Home("hub", "https://hub.example.org:8420", "PEM", 8420)
+HOME = HubEndpoint("hub", "https://hub.example.org:8420", "PEM", 8420)
 PATIENCE = Patience(ask=10.0, silence=600.0)
 
 
@@ -55,7 +55,7 @@ def want(db: Db, site: str = "mira", **wish: Any) -> int:
     return int(db.value("pool_want", site=site, pool="burst", wish=body, now=10.0))
 
 
-def look(db: Db, home: Home | str = HOME, now: float = 10.0) -> int:
+def look(db: Db, home: HubEndpoint | str = HOME, now: float = 10.0) -> int:
     """Order what is wanted, as the hub does in one transaction."""
     service = EdgePilots(None, None, MINE, Path("x"), ManualClock(now))  # type: ignore[arg-type]
     return service._order(db, home, now)

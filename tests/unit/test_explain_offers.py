@@ -67,7 +67,7 @@ def test_each_clause_that_fails_tells_both_values_and_how_many_fail_it():
     ]
     assert found.suggestion == (
         "ask for memory ≤ 16G (12 offers would do then), or ask for memory ≤ 8G (40 offers would "
-        "do then); `pilotage cancel 7`, then submit it anew; or start pilots that have it"
+        "do then); `pilotage cancel 7`, then submit it again; or start pilots that have it"
     )
 
 
@@ -112,8 +112,8 @@ def test_a_free_offer_leaves_nothing_to_say():
          "2 offers that would do take no more work: asked to drain by a person"),
         (prospect.BLOCKED, "n1: 9 of 9 payloads failed here after 20 ms",
          "2 offers that would do are kept from work: n1: 9 of 9 payloads failed here after 20 ms"),
-        (prospect.LOST, "its pilot was not heard of for 300 s",
-         "2 offers that would do were lost: its pilot was not heard of for 300 s"),
+        (prospect.LOST, "its pilot did not report for 300 s",
+         "2 offers that would do were lost: its pilot did not report for 300 s"),
         (prospect.SILENT, "the last word came 2 m ago",
          "2 offers that would do are not heard: the last word came 2 m ago"),
         (prospect.BOOTING, "", "2 offers that would do check their nodes"),

@@ -18,13 +18,13 @@ from pilotage.batch import files
 from pilotage.batch.model import Site
 from pilotage.bus.model import Heartbeat
 from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_submit
-from pilotage.cli.answer import Answer, Line, Styled, Table
+from pilotage.cli.answer import Answer, Styled, Table, TextLine
 from pilotage.cli.common import Common
 from pilotage.cli.picture import Form
 from pilotage.draw.graph import as_text
 from pilotage.flow import explain, moves, picture, records
 from pilotage.flow.model import Flow, Step
-from pilotage.flow.view import StepRow
+from pilotage.flow.view import StepSummary
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, JobSpec, NewJob
 from tests.flows import Story, command
@@ -74,17 +74,17 @@ def told(answer: Answer) -> str:
         if isinstance(part, Table):
             lines += ["  ".join(map(plain, row)) for row in part.rows]
         else:
-            lines.append("".join(map(plain, part.pieces)) if isinstance(part, Line) else part)
+            lines.append("".join(map(plain, part.pieces)) if isinstance(part, TextLine) else part)
     return "\n".join([*lines, *answer.notes])
 
 
-def row(name: str, needs: tuple[str, ...] = (), state: str = "waiting", **more: Any) -> StepRow:
+def row(name: str, needs: tuple[str, ...] = (), state: str = "waiting", **more: Any) -> StepSummary:
     facts: dict[str, Any] = {
         "place": 0, "reason": "", "total": 1, "open": 0 if state == "done" else 1, "failed": 0,
         "tasks": {}, "started": None, "ended": None, "sites": [], "runs": "app", "each": False,
         "attempts": 0, "files": 0, "bytes": 0, "read": 0,
     }  # fmt: skip
-    return StepRow(name=name, needs=list(needs), state=state, **facts | more)
+    return StepSummary(name=name, needs=list(needs), state=state, **facts | more)
 
 
 # -- submit --------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_a_task_at_a_silent_site_says_so(project: Project):
             since=now - 600, gaps="[]",
             body=msgspec.json.encode(Heartbeat(site="condor", time=now, version="1")).decode(),
         )  # fmt: skip
-    assert why() == "is at condor: nothing was heard of it for 12 m"
+    assert why() == "is at condor: last seen 12 m ago"
 
 
 def test_a_job_of_the_hub_that_waits_says_why(project: Project):
@@ -318,7 +318,7 @@ def test_the_graph_of_a_flow_and_of_a_file(at: Common, project: Project, tmp_pat
 
 
 def test_boxes_do_not_overlap_and_stay_where_they_are_as_states_change():
-    def steps(state: str) -> list[StepRow]:
+    def steps(state: str) -> list[StepSummary]:
         return [
             row("a", state="done"),
             row("b", ("a",), state, each=True, total=1 if state == "waiting" else 900),

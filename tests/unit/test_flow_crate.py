@@ -16,8 +16,9 @@ from pilotage.base import errors
 from pilotage.cli import flow_draw
 from pilotage.cli.common import Common
 from pilotage.edge.handoff import Take
-from pilotage.flow import crate_file, moves, records
+from pilotage.flow import crate_file, records
 from pilotage.flow.model import Flow, Step
+from pilotage.flow.orders import start_child
 from pilotage.hub.project import Project
 from tests.flows import Story, command
 
@@ -166,7 +167,7 @@ def test_a_flow_within_is_told_of_with_its_own_steps(project: Project, tmp_path:
     story.run("begin")
     task = records.tasks(project.db, story.number, step="within")[0].id
     with project.db.transaction() as db:
-        child = moves.within(db, task, story.now)
+        child = start_child(db, task, story.now)
     assert child is not None
     whole, story.number = story.number, child
     story.run("say", files={"out.txt": b"hello"})

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.flow import forget, moves, records
-from pilotage.flow.model import End, Flow, NewFlow, Step
+from pilotage.flow import moves, records
+from pilotage.flow.model import AttemptEnd, Flow, NewFlow, Step
+from pilotage.flow.orders import start_child
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
@@ -28,9 +29,9 @@ def run(db: Db) -> None:
     """Do all that there is to do."""
     for _ in range(3):
         for task in records.queued(db, 5.0):
-            if moves.within(db, task, 5.0) is None:
+            if start_child(db, task, 5.0) is None:
                 number = moves.attempt(db, task, "edge", "y", "", 5.0)
-                moves.end(db, task, number, End(state="done"), 5.0)
+                moves.end(db, task, number, AttemptEnd(state="done"), 5.0)
 
 
 def rows(db: Db) -> dict[str, int]:
@@ -47,16 +48,16 @@ def test_all_of_a_flow_is_forgotten_and_its_key_is_not() -> None:
     run(db)
     assert {one.state for one in records.flows(db)} == {"done"}
     # Its data is still there, then being removed, then gone.
-    assert forget.forget(db, 10.0) is None
+    assert records.forget(db, 10.0) is None
     db._connection.execute("UPDATE flow SET cleared = 6.0")
     db._connection.execute("INSERT INTO flow_clearing (flow) VALUES (1)")
-    assert forget.forget(db, 10.0) is None
+    assert records.forget(db, 10.0) is None
     db._connection.execute("DELETE FROM flow_clearing")
-    assert forget.forget(db, 4.0) is None
+    assert records.forget(db, 4.0) is None
     live = submit(db, "live")
     mine = rows(db)
-    assert forget.forget(db, 10.0) == []
-    assert forget.forget(db, 10.0) is None
+    assert records.forget(db, 10.0) == []
+    assert records.forget(db, 10.0) is None
     left = rows(db)
     assert [one.id for one in records.flows(db)] == [live]
     assert left["flow"] == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.flow import graph, template, when
+from pilotage.flow import graph, template
 
 _NAMES = st.sampled_from("abcdefg")
 
@@ -67,9 +67,9 @@ def test_what_is_no_template_is_refused(written: str) -> None:
 
 def test_conditions_name_what_they_ask_for() -> None:
     condition = "a.result.n > 3 and {1-fit.state} == 'done' or not quick"
-    assert when.names(condition) == {"a.result.n", "1-fit.state", "quick"}
+    assert template.condition_names(condition) == {"a.result.n", "1-fit.state", "quick"}
     values = {"a.result.n": 4, "1-fit.state": "failed", "quick": True}
-    assert not when.holds(condition, values.__getitem__)
-    assert when.holds(condition, {**values, "quick": False}.__getitem__)
+    assert not template.holds(condition, values.__getitem__)
+    assert template.holds(condition, {**values, "quick": False}.__getitem__)
     # Text that comes from a result is a value, never a part of the expression.
-    assert not when.holds("{x} == 'y'", {"x": "y' or 'a' == 'a"}.__getitem__)
+    assert not template.holds("{x} == 'y'", {"x": "y' or 'a' == 'a"}.__getitem__)

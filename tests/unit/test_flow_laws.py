@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.flow import moves, records
-from pilotage.flow.ends import OVER
-from pilotage.flow.model import FINAL, End, Flow, NewFlow, Step
+from pilotage.flow.model import FINAL, AttemptEnd, Flow, NewFlow, Step
+from pilotage.flow.moves import OVER
+from pilotage.flow.orders import make_order, start_child
+from pilotage.flow.rerun import rerun, stale
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
@@ -130,7 +132,7 @@ class _World:
             case "stale":
                 for task in _one(self.tasks("done"), pick):
                     readers = self.readers(task) if pick % 2 else []
-                    moves.stale(self.db, task.id, self.now, consumer=(*readers, 0)[0])
+                    stale(self.db, task.id, self.now, consumer=(*readers, 0)[0])
             case "give_up":
                 for task in _one(self.tasks("queued"), pick) if pick % 4 == 0 else []:
                     moves.give_up(self.db, task.id, "no such thing", self.now)
@@ -156,11 +158,11 @@ class _World:
         needs = {before for before, after in records.edges(self.db, row.flow) if after == row.step}
         states = {step.name: step.state for step in records.steps(self.db, row.flow)}
         assert all(states[one] not in _LIVE for one in needs), "it begins before its needs are over"
-        asked = moves.order(self.db, task, self.now)
+        asked = make_order(self.db, task, self.now)
         if asked is None:
             assert records.task(self.db, task).state == "failed"
         elif asked.definition.flow is not None:
-            moves.within(self.db, task, self.now)
+            start_child(self.db, task, self.now)
         else:
             site = (*asked.definition.sites, "any")[0]
             number = moves.attempt(self.db, task, "edge", site, "", self.now)
@@ -187,7 +189,7 @@ class _World:
             assert moves.fence(self.db, one.task, self.now, "silent") == one.number
         else:
             state = name if name in OVER else "failed"
-            how = End(state=state, reason=f"it was {name}", kind="application")  # type: ignore[arg-type]
+            how = AttemptEnd(state=state, reason=f"it was {name}", kind="application")  # type: ignore[arg-type]
             result = {"list": [1, 2]} if pick % 3 else None
             assert moves.end(self.db, one.task, one.number, how, self.now, result=result)
             assert not moves.end(self.db, one.task, one.number, how, self.now)
@@ -196,14 +198,14 @@ class _World:
         """Let an attempt speak again that is over: nothing may come of it."""
         before = records.task(self.db, one.task), records.flow(self.db, self.flow)
         assert not moves.hear(self.db, one.key, one.seq + 9, "done", "", "", "", self.now)
-        assert not moves.end(self.db, one.task, one.number, End(state="done"), self.now)
+        assert not moves.end(self.db, one.task, one.number, AttemptEnd(state="done"), self.now)
         assert before == (records.task(self.db, one.task), records.flow(self.db, self.flow))
 
     def rerun(self, pick: int) -> None:
         steps = records.steps(self.db, self.flow)
         names = [steps[pick % len(steps)].name] if pick % 2 else []
         try:
-            moves.rerun(self.db, self.flow, names, self.now)
+            rerun(self.db, self.flow, names, self.now)
         except errors.IllegalTransition:
             state = records.flow(self.db, self.flow).state
             assert state in ("cancelling", "staging_out") or not names
@@ -222,7 +224,7 @@ class _World:
                     self.send(task.id)
             for one in self.live():
                 if one.way != "flow":
-                    moves.end(self.db, one.task, one.number, End(state="done"), self.now)
+                    moves.end(self.db, one.task, one.number, AttemptEnd(state="done"), self.now)
             self.check()
 
     def check(self) -> None:

@@ -10,14 +10,16 @@ import pytest
 from pilotage.base import errors
 from pilotage.edge.handoff import Take
 from pilotage.flow import moves, records
-from pilotage.flow.model import End, Flow, NewFlow, Step
+from pilotage.flow.model import AttemptEnd, Flow, NewFlow, Step
+from pilotage.flow.orders import make_order, start_child
+from pilotage.flow.rerun import rerun, stale
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
-DONE = End(state="done")
-FAILED = End(state="failed", reason="exit 3", kind="application")
-CANCELLED = End(state="cancelled", reason="called off", kind="person")
-LOST = End(state="lost", reason="silent", kind="infrastructure")
+DONE = AttemptEnd(state="done")
+FAILED = AttemptEnd(state="failed", reason="exit 3", kind="application")
+CANCELLED = AttemptEnd(state="cancelled", reason="called off", kind="person")
+LOST = AttemptEnd(state="lost", reason="silent", kind="infrastructure")
 
 
 @pytest.fixture
@@ -42,14 +44,14 @@ def send(db: Db, now: float = 5.0) -> list[tuple[int, int]]:
     """Send all that is queued, and return tasks and numbers of attempts."""
     found = []
     for task in records.queued(db, now):
-        asked = moves.order(db, task, now)
+        asked = make_order(db, task, now)
         if asked is not None:
             site = (*asked.definition.sites, "any")[0]
             found.append((task, moves.attempt(db, task, "edge", site, "", now)))
     return found
 
 
-def run(db: Db, how: End = DONE, now: float = 5.0, result: object = None) -> None:
+def run(db: Db, how: AttemptEnd = DONE, now: float = 5.0, result: object = None) -> None:
     for task, number in send(db, now):
         assert moves.end(db, task, number, how, now, result=result)
 
@@ -117,7 +119,7 @@ def test_continue_lets_followers_run_and_the_flow_succeed(db: Db) -> None:
         },
     )
     run(db, FAILED)
-    asked = moves.order(db, records.queued(db, 9.0)[0], 9.0)
+    asked = make_order(db, records.queued(db, 9.0)[0], 9.0)
     assert asked is not None
     assert asked.definition.parameters == {"how": "failed", "what": None}
     run(db)
@@ -161,14 +163,14 @@ def test_another_site_is_the_next_one_and_the_old_attempt_is_fenced(db: Db) -> N
     assert not moves.hear(db, first.key, 99, "done", "", "", "", 8.0)
     assert not moves.end(db, task, 1, DONE, 8.0, result="wrong")
     assert records.task(db, task).result == ""
-    moves.end(db, task, 2, End(state="rejected", reason="no such application"), 9.0)
+    moves.end(db, task, 2, AttemptEnd(state="rejected", reason="no such application"), 9.0)
     assert send(db, 10.0) == [(task, 3)]
     assert records.attempts(db, task)[2].site == "z"
 
 
 def test_what_a_site_refuses_is_not_sent_there_again(db: Db) -> None:
     flow = start(db, steps={"a": app(retries=5)})
-    run(db, End(state="rejected", reason="no such application"))
+    run(db, AttemptEnd(state="rejected", reason="no such application"))
     assert records.flow(db, flow).state == "failed"
 
 
@@ -215,13 +217,13 @@ def test_a_list_known_only_later_makes_tasks_whose_results_are_in_order(db: Db) 
         },
     )
     run(db, result={"list": [{"v": 3}, {"v": "vier"}]})
-    asked = [moves.order(db, task, 6.0) for task in records.queued(db, 6.0)]
+    asked = [make_order(db, task, 6.0) for task in records.queued(db, 6.0)]
     found = [one.definition.parameters for one in asked if one]
     assert found == [{"x": 3, "i": 0}, {"x": "vier", "i": 1}]
     sent = send(db)
     for task, number in reversed(sent):
         moves.end(db, task, number, DONE, 7.0, result=records.task(db, task).item * 10)
-    last = moves.order(db, records.queued(db, 9.0)[0], 9.0)
+    last = make_order(db, records.queued(db, 9.0)[0], 9.0)
     assert last is not None
     assert last.definition.parameters == {"all": [0, 10]}
     run(db, now=9.0)
@@ -231,7 +233,7 @@ def test_a_list_known_only_later_makes_tasks_whose_results_are_in_order(db: Db) 
 def test_an_empty_list_is_done_at_once(db: Db) -> None:
     flow = start(db, steps={"a": app(each=[]), "b": app("a", parameters={"all": "{a.result}"})})
     assert state(db, flow) == {"a": "done", "b": "running"}
-    asked = moves.order(db, records.queued(db, 9.0)[0], 9.0)
+    asked = make_order(db, records.queued(db, 9.0)[0], 9.0)
     assert asked is not None
     assert asked.definition.parameters == {"all": []}
 
@@ -311,7 +313,7 @@ def test_run_again_from_a_step_keeps_what_is_before_it(db: Db) -> None:
     for _ in range(3):
         run(db, result={"n": 1})
     assert records.flow(db, flow).state == "done"
-    assert moves.rerun(db, flow, ["b"], 10.0) == ["b", "c"]
+    assert rerun(db, flow, ["b"], 10.0) == ["b", "c"]
     assert records.flow(db, flow).state == "running"
     assert state(db, flow) == {"a": "done", "b": "running", "c": "waiting", "other": "done"}
     assert [number for _, number in send(db, 11.0)] == [2]
@@ -322,9 +324,9 @@ def test_run_again_from_a_step_keeps_what_is_before_it(db: Db) -> None:
     assert records.flow(db, flow).state == "done"
     assert {one.attempt for one in records.tasks(db, flow, step="a")} == {1}
     with pytest.raises(errors.NotFound, match="no step `bb`"):
-        moves.rerun(db, flow, ["bb"], 14.0)
+        rerun(db, flow, ["bb"], 14.0)
     with pytest.raises(errors.IllegalTransition, match="nothing of flow"):
-        moves.rerun(db, flow, [], 14.0)
+        rerun(db, flow, [], 14.0)
 
 
 def test_run_again_without_a_name_keeps_tasks_that_are_done(db: Db) -> None:
@@ -332,7 +334,7 @@ def test_run_again_without_a_name_keeps_tasks_that_are_done(db: Db) -> None:
     sent = send(db)
     for one, how in zip(sent, (DONE, FAILED, DONE), strict=True):
         moves.end(db, *one, how, 6.0)
-    assert moves.rerun(db, flow, [], 7.0) == ["many", "after"]
+    assert rerun(db, flow, [], 7.0) == ["many", "after"]
     assert [task for task, _ in send(db, 8.0)] == [sent[1][0]]
     moves.end(db, sent[1][0], 2, DONE, 9.0)
     run(db, now=10.0)
@@ -347,7 +349,7 @@ def test_run_again_beside_a_failure_skips_what_still_needs_that(db: Db) -> None:
     for step, how in (("bad", FAILED), ("good", DONE)):
         number = moves.attempt(db, tasks[step], "edge", "x", "", 5.0)
         moves.end(db, tasks[step], number, how, 6.0)
-    assert moves.rerun(db, flow, ["good"], 7.0) == ["good", "end"]
+    assert rerun(db, flow, ["good"], 7.0) == ["good", "end"]
     assert records.steps(db, flow)[3].reason == "`bad` failed"
     run(db, now=8.0)
     assert records.flow(db, flow).state == "failed"
@@ -356,7 +358,7 @@ def test_run_again_beside_a_failure_skips_what_still_needs_that(db: Db) -> None:
 def test_run_again_fences_what_is_under_way(db: Db) -> None:
     flow = start(db, steps={"a": app()})
     task, number = send(db)[0]
-    moves.rerun(db, flow, ["a"], 6.0)
+    rerun(db, flow, ["a"], 6.0)
     assert [one.number for one in records.called_off(db)] == [1]
     assert not moves.end(db, task, number, DONE, 7.0)
     assert send(db, 8.0) == [(task, 2)]
@@ -368,7 +370,7 @@ def test_data_that_is_gone_is_made_again_and_its_reader_waits(db: Db) -> None:
     reader, waiting = records.queued(db, 6.0)
     number = moves.attempt(db, reader, "edge", "x", "", 6.0)
     producer = records.tasks(db, flow, step="a")[0].id
-    assert moves.stale(db, producer, 7.0, "its manifest is gone", consumer=reader)
+    assert stale(db, producer, 7.0, "its manifest is gone", consumer=reader)
     assert {records.task(db, one).state for one in (reader, waiting)} == {"waiting"}
     assert not moves.end(db, reader, number, FAILED, 7.5)
     assert send(db, 8.0) == [(producer, 2)]
@@ -378,7 +380,7 @@ def test_data_that_is_gone_is_made_again_and_its_reader_waits(db: Db) -> None:
     run(db, now=10.0)
     run(db, now=11.0)
     assert records.flow(db, flow).state == "done"
-    assert not moves.stale(db, producer, 12.0)
+    assert not stale(db, producer, 12.0)
 
 
 def test_data_that_cannot_be_made_again_fails_its_readers(db: Db) -> None:
@@ -386,7 +388,7 @@ def test_data_that_cannot_be_made_again_fails_its_readers(db: Db) -> None:
     run(db)
     reader, number = send(db, 6.0)[0]
     producer = records.tasks(db, flow, step="a")[0].id
-    assert moves.stale(db, producer, 7.0, consumer=reader)
+    assert stale(db, producer, 7.0, consumer=reader)
     run(db, FAILED, now=8.0)
     assert state(db, flow) == {"a": "failed", "b": "failed", "c": "skipped"}
     assert records.flow(db, flow).state == "failed"
@@ -398,7 +400,7 @@ def test_data_that_cannot_be_made_again_is_done_without_where_that_is_allowed(db
     run(db)
     (reader, _), (other, number) = send(db, 6.0)
     producer = records.tasks(db, flow, step="a")[0].id
-    assert moves.stale(db, producer, 7.0, consumer=reader)
+    assert stale(db, producer, 7.0, consumer=reader)
     run(db, FAILED, now=8.0)
     assert records.queued(db, 9.0) == [reader]
     moves.end(db, other, number, DONE, 9.0)
@@ -410,7 +412,7 @@ def test_a_reader_that_fails_for_want_of_data_skips_what_follows_it_at_once(db: 
     flow = start(db, steps={"a": app(), "b": app("a", each=[1, 2]), "c": app("b")})
     run(db)
     (reader, _), (other, number) = send(db, 6.0)
-    assert moves.stale(db, records.tasks(db, flow, step="a")[0].id, 7.0, consumer=reader)
+    assert stale(db, records.tasks(db, flow, step="a")[0].id, 7.0, consumer=reader)
     run(db, FAILED, now=8.0)
     assert state(db, flow) == {"a": "failed", "b": "running", "c": "skipped"}
     moves.end(db, other, number, DONE, 9.0)
@@ -436,7 +438,7 @@ def _nested() -> dict[str, Step]:
 def _begin(db: Db) -> tuple[int, list[int]]:
     flow = start(db, steps=_nested())
     run(db)
-    found = [moves.within(db, task, 6.0) for task in records.queued(db, 6.0)]
+    found = [start_child(db, task, 6.0) for task in records.queued(db, 6.0)]
     return flow, [one for one in found if one]
 
 
@@ -448,7 +450,7 @@ def test_a_flow_within_ends_the_task_that_it_is(db: Db) -> None:
     for task, number in send(db, 8.0):
         assert moves.end(db, task, number, DONE, 9.0, result="y")
     assert [records.flow(db, one).state for one in inner] == ["done", "done"]
-    asked = moves.order(db, records.queued(db, 10.0)[0], 10.0)
+    asked = make_order(db, records.queued(db, 10.0)[0], 10.0)
     assert asked is not None
     assert asked.definition.parameters["r"] == [{"data": "y", "all": "x"}] * 2
     sources = asked.inputs[0].sources
@@ -465,10 +467,10 @@ def test_a_flow_within_that_fails_is_tried_again_as_a_new_one(db: Db) -> None:
     moves.end(db, first, moves.attempt(db, first, "edge", "x", "", 7.0), FAILED, 8.0)
     assert records.flow(db, inner[0]).state == "failed"
     (again,) = [task for task in records.queued(db, 99.0) if records.task(db, task).flow == flow]
-    child = moves.within(db, again, 100.0)
+    child = start_child(db, again, 100.0)
     assert child not in (None, *inner)
     with pytest.raises(errors.IllegalTransition, match="inside of step `sub`"):
-        moves.rerun(db, inner[0], [], 101.0)
+        rerun(db, inner[0], [], 101.0)
 
 
 def test_cancel_goes_down_and_comes_back_up(db: Db) -> None:
@@ -512,7 +514,7 @@ def test_a_long_chain_is_skipped_without_calls_in_calls(db: Db) -> None:
     run(db, FAILED)
     found = records.flow(db, flow)
     assert (found.state, found.open) == ("failed", 0)
-    assert moves.rerun(db, flow, [], 9.0)[-1] == "s2999"
+    assert rerun(db, flow, [], 9.0)[-1] == "s2999"
 
 
 def test_a_wide_fan_in_costs_each_end_the_same(db: Db) -> None:
@@ -533,8 +535,8 @@ def test_a_step_that_stays_called_off_keeps_its_flow_from_being_done(db: Db) -> 
     moves.cancel(db, flow, "enough", 7.0)
     for one in (sent[0], sent[2]):
         moves.end(db, *one, CANCELLED, 8.0)
-    assert moves.rerun(db, flow, ["a"], 9.0) == ["a"]
-    assert not moves.stale(db, sent[1][0], 10.0), "nobody reads from a step that was called off"
+    assert rerun(db, flow, ["a"], 9.0) == ["a"]
+    assert not stale(db, sent[1][0], 10.0), "nobody reads from a step that was called off"
     run(db, now=11.0)
     row = records.flow(db, flow)
     assert (row.state, row.reason) == ("cancelled", "`many` was cancelled")
@@ -548,23 +550,23 @@ def test_what_did_not_get_to_where_it_was_to_go_is_sent_once_more(db: Db, troubl
         assert moves.delivered(db, flow, 6.0, trouble)
     else:
         assert moves.cancel(db, flow, "enough", 6.0) == "cancelled"
-    assert moves.rerun(db, flow, [], 7.0) == []
+    assert rerun(db, flow, [], 7.0) == []
     assert records.flow(db, flow).state == "staging_out"
     assert moves.delivered(db, flow, 8.0)
     assert records.flow(db, flow).state == "done"
     with pytest.raises(errors.IllegalTransition, match="nothing of flow"):
-        moves.rerun(db, flow, [], 9.0)
+        rerun(db, flow, [], 9.0)
 
 
 def test_the_result_of_an_old_attempt_is_nobodys(db: Db) -> None:
     flow = start(db, steps={"a": app(retries=2)})
     task, number = send(db)[0]
-    assert moves.result(db, task, number, {"n": 1})
+    assert moves.set_result(db, task, number, {"n": 1})
     moves.fence(db, task, 6.0, "silent")
-    assert not moves.result(db, task, number, {"n": 2}), "it is fenced"
+    assert not moves.set_result(db, task, number, {"n": 2}), "it is fenced"
     second = send(db, 9.0)[0][1]
     assert records.tasks(db, flow)[0].result == "", "each attempt finds out on its own"
-    assert not moves.result(db, task, number, {"n": 3}), "it is not the current one"
+    assert not moves.set_result(db, task, number, {"n": 3}), "it is not the current one"
     assert moves.end(db, task, second, DONE, 10.0)
     assert records.tasks(db, flow)[0].result == ""
 
@@ -584,7 +586,7 @@ def test_a_state_that_no_site_can_say_changes_nothing(db: Db) -> None:
 def test_a_task_that_all_its_sites_refuse_goes_to_no_other(db: Db) -> None:
     step = app(sites=("{item}",), each=["x"], on_failure="other_site", retries=3)
     flow = start(db, steps={"a": step})
-    run(db, End(state="rejected", reason="no such application"))
+    run(db, AttemptEnd(state="rejected", reason="no such application"))
     assert not send(db, 99.0)
     assert records.flow(db, flow).reason == "`a` failed: refused by x"
 

@@ -16,7 +16,7 @@ from pilotage.bus import balsam
 from pilotage.bus.model import Chain
 from pilotage.edge.handoff import Take
 from pilotage.flow import build, records
-from pilotage.flow.model import Flow, Span
+from pilotage.flow.model import Flow, IntRange
 from pilotage.flow.read import from_chain, from_dict, read
 from pilotage.hub.project import Project
 from pilotage.job.model import Limit
@@ -89,7 +89,7 @@ def test_everything_is_read_and_what_is_named_is_needed() -> None:
         "tell": ("histogram",),
     }
     one = flow.steps["simulate"]
-    assert (one.nodes, one.time, one.work) == (Span(2, 8), Span(600, 3600), 57600)
+    assert (one.nodes, one.time, one.work) == (IntRange(2, 8), IntRange(600, 3600), 57600)
     assert (one.memory, one.sites) == (2_000_000_000, ("big", "small"))
     assert one.inputs == (
         Take(step="generate", output="events.dat"),
@@ -356,7 +356,7 @@ def test_a_legacy_definition_is_a_chain_whose_data_flows() -> None:
     assert (first.config, first.outputs) == ("a {{1}}\nb", ("",))
     assert second.needs == ("1-warm-up",)
     assert second.inputs == (Take(step="1-warm-up"), Take(url="gsiftp://h/more/"))
-    assert (second.nodes, second.time, second.tasks) == (Span(16, 16), Span(1800, 1800), 8)
+    assert (second.nodes, second.time, second.tasks) == (IntRange(16, 16), IntRange(1800, 1800), 8)
     assert (flow.to, flow.outputs) == ("gsiftp://h/out/", {"last": "2-sherpa"})
     assert msgspec.structs.astuple(flow.notify) == ("r.k", "argo", 7, "", "me@example.org")
 

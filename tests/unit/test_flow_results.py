@@ -14,9 +14,9 @@ from pilotage.edge.handoff import Piece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import Publisher
 from pilotage.edge.reach import Reach
-from pilotage.flow import ends, results
+from pilotage.flow import moves, task_data
 from pilotage.flow.model import Step
-from pilotage.flow.results import Leaves
+from pilotage.flow.task_data import ExpectedOutputs
 from pilotage.project import settings as config
 from pilotage.store import connect
 
@@ -61,25 +61,27 @@ def content(url: str) -> str:
     "body, value", [(b"[1, 2]", [1, 2]), (b'{"a": "x\\ny"}', {"a": "x\ny"}), (b" 3\n", 3)]
 )
 def test_any_json_value_is_a_result(body: bytes, value: object):
-    assert results.parse(body) == value
+    assert task_data.parse(body) == value
 
 
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"NaN", b"[1e999]", b"-Infinity", b"\xff", b"[" * 40 + b"]" * 40, b"[" * 60_000,
-     b'"' + b"x" * ends.MOST_RETURNED_BYTES + b'"'],
+     b'"' + b"x" * moves.MOST_RETURNED_BYTES + b'"'],
 )  # fmt: skip
 def test_what_is_no_small_json_value_is_none(body: bytes):
     with pytest.raises(errors.BadMessage):
-        results.parse(body)
+        task_data.parse(body)
 
 
 def test_the_result_is_among_what_is_left():
-    assert results.leaves(Step()) == Leaves()
-    assert results.leaves(Step(result="r")) == Leaves(("r",), "r")
-    assert results.leaves(Step(result="r", outputs=("a", "r"))) == Leaves(("a", "r"), "r")
-    assert results.leaves(Step(result="o/r", outputs=("o/",))) == Leaves(("o/",), "o/r")
-    assert results.leaves(Step(result="r", outputs=("",))) == Leaves(("",), "r")
+    assert task_data.leaves(Step()) == ExpectedOutputs()
+    assert task_data.leaves(Step(result="r")) == ExpectedOutputs(("r",), "r")
+    assert task_data.leaves(Step(result="r", outputs=("a", "r"))) == ExpectedOutputs(
+        ("a", "r"), "r"
+    )
+    assert task_data.leaves(Step(result="o/r", outputs=("o/",))) == ExpectedOutputs(("o/",), "o/r")
+    assert task_data.leaves(Step(result="r", outputs=("",))) == ExpectedOutputs(("",), "r")
 
 
 # -- folders of our own jobs -----------------------------------------------------------------------

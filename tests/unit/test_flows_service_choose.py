@@ -42,7 +42,7 @@ def test_choice(named: tuple[str, ...], requirements: str, tried: tuple[str, ...
 
 
 def test_it_says_why_there_is_none():
-    assert choose((), "", {}) == Choice(reason="no site was heard of")
+    assert choose((), "", {}) == Choice(reason="no site has reported yet")
     found = choose(("quiet", "sick", "full"), "", KNOWN)
     assert found.site == ""
     assert found.reason == "quiet is silent; sick is in trouble; full takes no more jobs"

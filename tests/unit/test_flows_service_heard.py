@@ -16,12 +16,12 @@ from pilotage.bus.port import Message
 from pilotage.edge import message, place, records, silence, statuses
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.silence import Patience
-from pilotage.flow import dispatch, job, moves, outcomes, rerun
+from pilotage.flow import dispatch, moves, rerun, step_job
 from pilotage.flow import records as flows
-from pilotage.flow.dispatch import World
+from pilotage.flow.dispatch import HubCapabilities
 from pilotage.flow.model import Flow, NewFlow, OnFailure, Step
-from pilotage.flow.outcomes import FlowSteps
 from pilotage.flow.records import AttemptRow
+from pilotage.flow.step_job import FlowSteps
 from pilotage.job import bulk
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
@@ -43,7 +43,7 @@ def begun(*sites: str, on_failure: OnFailure = "fail") -> Db:
     made = sqlite.connect(Path(":memory:"))
     step = Step(sites=sites, application="x", on_failure=on_failure)
     moves.submit(made, NewFlow(flow=Flow(name="f", steps={"a": step}), key="k", owner="me"), 1.0)
-    dispatch.look(made, World(), (), 1.0)
+    dispatch.look(made, HubCapabilities(), (), 1.0)
     return made
 
 
@@ -83,7 +83,7 @@ def listen(db: Db, word: Status | Answer, now: float, user: str = "site") -> Non
         end = msgspec.structs.replace(place.ending(row, ""), lost=False)
         job_moves.finish(db, row.job, row.number, jobs.get(db, row.job).spec, end, now=now,
                          dice=dice())  # fmt: skip
-    outcomes.news(db, now)
+    step_job.news(db, now)
 
 
 def test_an_answer_that_is_older_than_what_was_heard_since_is_not_believed(db: Db):
@@ -143,8 +143,8 @@ def test_an_application_that_the_site_does_not_have_is_refused_at_once():
         db, NewFlow(flow=Flow(name="g", steps={"a": Step(sites=("mira",), application="x")}),
                     key="l", owner="me"), 1.0
     )  # fmt: skip
-    dispatch.look(db, World(), (), 5.0)
-    outcomes.news(db, 5.0)
+    dispatch.look(db, HubCapabilities(), (), 5.0)
+    step_job.news(db, 5.0)
     (task,) = flows.tasks(db, number)
     assert (task.state, flows.attempts(db, task.id)[0].state) == ("failed", "rejected")
     assert task.reason.startswith("site `mira` has no application `x`; did you mean `xx`?")
@@ -157,7 +157,7 @@ def test_an_application_that_a_site_turns_out_not_to_have_is_refused_then():
     STEPS.offered(db, "mira", ("other", "x"), 4.0)
     assert jobs.get(db, 1).state is State.QUEUED
     STEPS.offered(db, "mira", ("other",), 5.0)
-    outcomes.news(db, 5.0)
+    step_job.news(db, 5.0)
     assert (only(db).state, only(db).reason) == (
         "rejected", "site `mira` has no application `x`; it has `other`"
     )  # fmt: skip
@@ -170,7 +170,7 @@ def test_the_job_of_a_step_that_failed_is_retried_by_its_workflow(db: Db):
     assert flows.flow(db, 1).state == "failed"
     assert rerun.retry(db, jobs.get(db, 1), now=5.0) is State.QUEUED
     assert (flows.flow(db, 1).state, jobs.get(db, 1).state) == ("running", State.FAILED)
-    dispatch.look(db, World(), (), 6.0)
+    dispatch.look(db, HubCapabilities(), (), 6.0)
     assert [(one.number, one.job) for one in flows.attempts(db, 1)] == [(1, 1), (2, 2)]
     with pytest.raises(errors.IllegalTransition, match="nothing of flow 1 failed"):
         rerun.retry(db, jobs.get(db, 1), now=7.0)
@@ -183,9 +183,9 @@ def test_a_step_that_may_run_elsewhere_leaves_a_silent_site():
     silence.ask(db, MINE, PATIENCE, 20.0, anywhere)
     silence.give_up(db, PATIENCE, 0.0, 700.0, anywhere, STEPS)
     assert (only(db).state, only(db).fenced) == ("lost", 1)
-    assert job.cancel(db, 701.0) == 1
+    assert step_job.cancel_unwanted(db, 701.0) == 1
     assert db.value("job_asked") == 1
-    dispatch.look(db, World(), (), 701.0)
+    dispatch.look(db, HubCapabilities(), (), 701.0)
     assert [one.site for one in flows.attempts(db, 1)] == ["mira", "theta"]
 
 
@@ -195,7 +195,7 @@ def test_a_step_whose_job_waits_for_a_silent_site_leaves_it(*, state: str, left:
     heartbeat(db, "mira", state)
     silence.give_up(db, PATIENCE, 0.0, 700.0, anywhere, STEPS)
     assert (only(db).state == "lost") is left
-    assert job.cancel(db, 701.0) == int(left)
+    assert step_job.cancel_unwanted(db, 701.0) == int(left)
     assert (jobs.get(db, 1).state is State.CANCELLED) is left
 
 

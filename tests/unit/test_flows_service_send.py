@@ -12,9 +12,9 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.base.wakeup import Wakeup
-from pilotage.flow import outbox, send
-from pilotage.flow.outbox import Word
-from pilotage.flow.send import Sender
+from pilotage.flow import notify, send
+from pilotage.flow.notify import Notification
+from pilotage.flow.send import BrokerSender
 from pilotage.store import Writer, sqlite
 from pilotage.store.sqlite import Db
 from pilotage.testing.bus import MemoryBus
@@ -47,9 +47,9 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
     made.close()
 
 
-def waiting(reader: Db) -> list[Word]:
+def waiting(reader: Db) -> list[Notification]:
     """Return what is not crossed off yet."""
-    return outbox.unsent(reader, ("status",), 9.0, after=0, most=9)
+    return notify.unsent(reader, ("status",), 9.0, after=0, most=9)
 
 
 async def test_what_the_broker_does_not_take_keeps_nothing_else_from_it(
@@ -58,16 +58,16 @@ async def test_what_the_broker_does_not_take_keeps_nothing_else_from_it(
     monkeypatch.setattr(send, "_PAUSE_S", 0.2)
 
     def put(db: Db) -> None:
-        outbox.put(db, 9, "status", "odd", "0")
+        notify.put(db, 9, "status", "odd", "0")
         for at in range(MANY):
             # Of many flows, each with two messages.
-            outbox.put(db, 10 + at // 2, "status", "full", str(at))
-        outbox.put(db, 0, "status", "status.mira", "1")
+            notify.put(db, 10 + at // 2, "status", "full", str(at))
+        notify.put(db, 0, "status", "status.mira", "1")
 
     await asyncio.wrap_future(writer.submit(put))
     bus, bell = Full(), Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
     reader = sqlite.connect(tmp_path / "store.db")
-    sender = Sender(bus, writer, reader, lambda: 5.0, bell)
+    sender = BrokerSender(bus, writer, reader, lambda: 5.0, bell)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sender.run)
         with anyio.fail_after(60):

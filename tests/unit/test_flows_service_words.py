@@ -15,10 +15,10 @@ from pilotage.bus import wire
 from pilotage.bus.model import Control, Course, Input, Job
 from pilotage.edge import message
 from pilotage.edge.message import Address
-from pilotage.flow import accept, job, notify, post
-from pilotage.flow.handoff import Order, Prepared, Unfit
-from pilotage.flow.model import Span, Step
-from pilotage.flow.records import Line
+from pilotage.flow import accept, notify, send, step_job
+from pilotage.flow.model import IntRange, Step
+from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit
+from pilotage.flow.records import StoryLine
 from pilotage.job import template
 from pilotage.job.model import App, Binding, Command
 from pilotage.project.settings import BusSettings, Settings
@@ -26,23 +26,23 @@ from pilotage.project.settings import BusSettings, Settings
 MINE = Address("abcd1234")
 
 
-def order(step: Step, **more: Any) -> Order:
+def order(step: Step, **more: Any) -> PlacedOrder:
     facts: dict[str, Any] = {
         "flow": 3, "name": "atlas", "owner": "me", "tag": "", "step": "sim", "task": 9, "item": 0,
         "value": None, "number": 2, "key": "flow.3.9.2", "definition": step, "avoid": (),
         "inputs": (), "way": "edge", "site": "mira",
     }  # fmt: skip
-    return Order(**{**facts, **more})
+    return PlacedOrder(**{**facts, **more})
 
 
 def test_a_job_for_a_site_asks_for_what_the_step_does():
     step = Step(
-        application="simulate", parameters={"n": 5}, env={"A": "b"}, nodes=Span(2, 8),
-        time=Span(600, 3600), work=7200, tasks=4, cpus=2, memory=10**9, gpus=1, queue="q",
+        application="simulate", parameters={"n": 5}, env={"A": "b"}, nodes=IntRange(2, 8),
+        time=IntRange(600, 3600), work=7200, tasks=4, cpus=2, memory=10**9, gpus=1, queue="q",
         project="p", options=("--exclusive",), config="x = 1",
     )  # fmt: skip
     given = (Input(url="https://data.example.org/x", path="x"),)
-    new = job.job(order(step), Prepared(inputs=given))
+    new = step_job.make_job(order(step), PreparedData(inputs=given))
     data = message.handoff(new.binding)
     assert data is not None
     there = message.remote(new.spec, new.binding, "/project", 7)
@@ -62,8 +62,8 @@ def test_a_job_for_a_site_asks_for_what_the_step_does():
 
 def test_the_same_attempt_is_the_same_job():
     one = order(Step(application="x", parameters={"b": "{c}", "a": 2}))
-    assert job.job(one, Prepared()) == job.job(one, Prepared())
-    there = message.remote(job.job(one, Prepared()).spec, Binding(), "", 7)
+    assert step_job.make_job(one, PreparedData()) == step_job.make_job(one, PreparedData())
+    there = message.remote(step_job.make_job(one, PreparedData()).spec, Binding(), "", 7)
     assert there.parameters == {"b": "{c}", "a": 2}, "what is filled in already says just itself"
 
 
@@ -77,7 +77,7 @@ def test_the_same_attempt_is_the_same_job():
 )
 def test_what_no_site_would_take_is_not_sent(step: Step):
     with pytest.raises(Unfit, match=r"no site would accept it: [^:]"):
-        job.job(order(step), Prepared())
+        step_job.make_job(order(step), PreparedData())
 
 
 def test_an_address_knows_its_own():
@@ -95,12 +95,12 @@ def test_an_address_knows_its_own():
 def test_a_job_of_the_hub_says_just_what_was_filled_in():
     """What has braces after the templates of the flow were filled in has them on purpose."""
     step = Step(recipe={"kind": "command", "argv": ["echo", "{paths}"]}, parameters={"a": "{b}"})
-    new = job.job(order(step, way="here", site=""), Prepared(folder="/x/{y}"))
+    new = step_job.make_job(order(step, way="here", site=""), PreparedData(folder="/x/{y}"))
     assert isinstance(new.spec.recipe, Command)
     written = (*new.spec.recipe.argv, new.spec.params["a"], new.spec.cwd)
     assert [template.render(one, {}) for one in written] == ["echo", "{paths}", "{b}", "/x/{y}"]
     assert (new.tag, new.owner, new.spec.name, len(new.key)) == ("flow:3", "me", "atlas/sim", 32)
-    own = job.job(order(Step(application="fit"), way="here", site=""), Prepared())
+    own = step_job.make_job(order(Step(application="fit"), way="here", site=""), PreparedData())
     assert own.spec.recipe == App(app="fit")
     assert own.key == new.key, "the attempt makes the key"
 
@@ -108,9 +108,9 @@ def test_a_job_of_the_hub_says_just_what_was_filled_in():
 # -- what others are told --------------------------------------------------------------------------
 
 
-def line(state: str, **more: Any) -> Line:
+def line(state: str, **more: Any) -> StoryLine:
     facts = {"id": 1, "time": 5.0, "flow": 3, "step": "", "task": 0, "number": 0, "words": "why"}
-    return Line(**{**facts, "state": state, **more})
+    return StoryLine(**{**facts, "state": state, **more})
 
 
 def test_our_own_words_are_a_message():
@@ -136,7 +136,7 @@ def test_our_own_words_are_a_message():
         (line("rejected"), ["REJECTED"]),
     ],
 )
-def test_argos_words(said: Line, wanted: list[str]):
+def test_argos_words(said: StoryLine, wanted: list[str]):
     found = [json.loads(one) for one in notify.argo(said, 4711)]
     assert [one["state"] for one in found] == wanted
     assert all(one["job_id"] == 4711 and one["message"] == said.words for one in found)
@@ -152,18 +152,18 @@ def test_argos_words(said: Line, wanted: list[str]):
 )  # fmt: skip
 def test_webhooks_that_are_not_called(url: str):
     with pytest.raises(errors.Denied):
-        post.check(url, ("hooks.example.org",))
+        send.check_webhook(url, ("hooks.example.org",))
 
 
 def test_webhooks_that_are_called():
-    post.check("https://hooks.example.org/x?y=1", ("hooks.example.org",))
-    post.check("https://hooks.example.org:444/x", ("hooks.example.org:444",))
+    send.check_webhook("https://hooks.example.org/x?y=1", ("hooks.example.org",))
+    send.check_webhook("https://hooks.example.org:444/x", ("hooks.example.org:444",))
 
 
 @pytest.mark.parametrize("odd", ["\n", "\r\n", "\r", "\x00", "\u2028", "\x0b", "\x85"])
 def test_nobody_writes_headers_of_a_mail(odd: str):
     said = {"name": f"n{odd}Bcc: all@place.example", "flow": 3, "state": "done", "text": "x"}
-    raw = post.mail(f"me@place.example{odd}Bcc: all@place.example", said)
+    raw = send.mail(f"me@place.example{odd}Bcc: all@place.example", said)
     found = email.message_from_bytes(raw, policy=email.policy.default)
     assert found["Bcc"] is None
     assert {name.lower() for name in found} <= {
@@ -176,7 +176,7 @@ def test_nobody_writes_headers_of_a_mail(odd: str):
 def test_nobody_keeps_others_from_getting_mail(address: str):
     """Versions of the library trip over different addresses, each in its own way."""
     with contextlib.suppress(errors.Denied):
-        raw = post.mail(address, {"name": "n", "flow": 3, "state": "done", "text": "x"})
+        raw = send.mail(address, {"name": "n", "flow": 3, "state": "done", "text": "x"})
         assert b"is done" in raw
 
 

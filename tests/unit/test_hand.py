@@ -144,21 +144,21 @@ def test_what_is_mounted_is_not_removed(tmp_path):
 
 def test_errors_have_kinds():
     def kind(number: int) -> str:
-        return files.told(OSError(number, os.strerror(number), "/x"))["kind"]
+        return files.error_reply(OSError(number, os.strerror(number), "/x"))["kind"]
 
     assert kind(errno.ENOSPC) == kind(errno.EDQUOT) == kind(errno.EROFS) == "disk"
     assert kind(errno.EACCES) == kind(errno.EPERM) == "denied"
     assert kind(errno.ENOENT) == "missing"
-    assert files.told(OSError(errno.ENOSPC, "full", "/x"))["error"] == "/x: full"
-    assert files.told(KeyError("key"))["kind"] == "usage"
-    assert files.told(MemoryError())["kind"] == "other"
+    assert files.error_reply(OSError(errno.ENOSPC, "full", "/x"))["error"] == "/x: full"
+    assert files.error_reply(KeyError("key"))["kind"] == "usage"
+    assert files.error_reply(MemoryError())["kind"] == "other"
 
 
 def test_paths_stay_below_the_root():
     assert files.inside("/r", "a/./b") == "/r/a/b"
     assert files.inside("/r", "/r/a") == "/r/a"
     for path in ("..", "/r", "/rx", "a/../..", "/r/../etc", "a\0b"):
-        with pytest.raises(files.Trouble):
+        with pytest.raises(files.RequestError):
             files.inside("/r", path)
 
 

@@ -15,7 +15,7 @@ from pilotage.job import bulk
 from pilotage.job.model import Command, JobSpec, NewJob, Resources
 from pilotage.match.facts import JobFacts, LimitUse, QuotaUse
 from pilotage.status import offers
-from pilotage.status.explain import Witness, hopeless
+from pilotage.status.explain import JobExplainer, hopeless
 
 SETTINGS = """
 [site]
@@ -55,7 +55,7 @@ def start(project: Project, job: int, holder: str) -> None:
 
 def facts(project: Project, job: int, *, running: bool = True) -> JobFacts:
     now = time.time()
-    return Witness(project.db, project.settings, now=now, running=running).facts(job)
+    return JobExplainer(project.db, project.settings, now=now, running=running).facts(job)
 
 
 def room(project: Project, job: int, *, running: bool = True) -> tuple[int, int]:
@@ -136,5 +136,5 @@ def test_a_pilot_that_has_not_come_yet_is_no_offer_but_counted(project):
                  state="submitted")  # fmt: skip
     found = facts(project, job)
     assert found.prospect is not None
-    assert found.prospect.nobody
+    assert found.prospect.no_offers
     assert found.coming == 1

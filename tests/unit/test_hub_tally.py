@@ -76,7 +76,7 @@ def test_jobs_that_are_forgotten_leave_the_counts_in_time(db):
     found.catch_up(db, 100.0)
     with db.transaction():
         db.run("job_purge", ids="[1, 2]")
-    found._anew = 0.0
+    found._recount = 0.0
     found.catch_up(db, 100.0)
     assert dict(found.counts) == {"queued": 3}
 

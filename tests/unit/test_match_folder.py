@@ -10,7 +10,7 @@ from pilotage.match.place import Place
 from pilotage.match.prospect import Offered, Offers
 from pilotage.pilot import table
 from pilotage.pilot.model import NodeFacts, Project
-from pilotage.rule.book import load_text
+from pilotage.rule.files import load_text
 
 RULE = """
 [rule.one]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pilotage.job.model import App, Command, JobSpec, Resources
 from pilotage.match import turn as patience
+from pilotage.match.bucket import PickedJob, QueuedJob
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import PickedJob, QueuedJob
 from pilotage.match.place import Lease, Place
 from pilotage.match.share import Shares, Slice
 

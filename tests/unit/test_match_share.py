@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
+from pilotage.match import share
 from pilotage.match.share import Shares, Slice, UsageRow, group_of
 
 DAY = 86400.0
@@ -172,3 +173,24 @@ def test_a_half_life_is_above_zero(half_life):
 def test_a_weight_is_above_zero():
     with pytest.raises(errors.ConfigError, match="weight of `ann`"):
         Shares(DAY, {"ann": Slice(weight=0.0)})
+
+
+def test_a_group_is_due_its_weight_however_many_are_in_it():
+    weights = {"lab": 3.0, "lab/ann": 1.0, "lab/bob": 2.0, "cid": 1.0}
+    found = share.parts_of(weights, ["cid", "lab/ann", "lab/bob"])
+    assert found == pytest.approx({"cid": 0.25, "lab/ann": 0.25, "lab/bob": 0.5})
+    assert share.parts_of({}, []) == {}
+
+
+def test_the_table_has_all_who_used_something_wait_or_are_configured():
+    slices = {"lab": Slice(3.0), "lab/bob": Slice(2.0, 8), "dan": Slice()}
+    rows = [("lab/ann", 8.0, NOW - 60.0, 20.0), ("cid", 1.0, NOW + 5.0, 1.0)]
+    counts = [("lab/bob", "running", 2), ("lab/bob", "queued", 5)]
+    found = share.table(rows, counts, slices, ["dan"], 60.0, NOW)
+    assert [one.owner for one in found] == ["cid", "dan", "lab/ann", "lab/bob"]
+    usage = {one.owner: (one.usage, one.total, one.running, one.queued) for one in found}
+    assert usage["lab/ann"] == (4.0, 20.0, 0, 0), "half of it after one half-life"
+    assert usage["cid"] == (1.0, 1.0, 0, 0), "a clock that was ahead does not add usage"
+    assert usage["lab/bob"] == (0.0, 0.0, 2, 5)
+    assert [one.part for one in found] == pytest.approx([0.2, 0.2, 0.2, 0.4])
+    assert found[-1].slice.quota == 8

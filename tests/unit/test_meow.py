@@ -30,7 +30,7 @@ NOTEBOOK: dict[str, Any] = {
     "nbformat": 4,
     "nbformat_minor": 5,
 }
-PLACE = rule.Place("data", "/base", "/lab", settle=1.0)
+PLACE = rule.MeowContext("data", "/base", "/lab", settle=1.0)
 
 
 def pattern(**changes: Any) -> meow.FileEventPattern:
@@ -48,7 +48,7 @@ def bash(*lines: str, **changes: Any) -> meow.BashRecipe:
     return meow.BashRecipe("r", list(lines or ("true",)), **changes)
 
 
-def built(one: Any, recipe: Any = None, place: rule.Place = PLACE) -> Any:
+def built(one: Any, recipe: Any = None, place: rule.MeowContext = PLACE) -> Any:
     return rule.build(rule.Rule(one, recipe or bash()), place)
 
 

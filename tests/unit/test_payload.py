@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.payload.starter import care, loop, process, spawn, wire
+from pilotage.payload.starter import loop, payloads, process, spawn, wire
 from pilotage.run import Ending, Why, alive, end_orphans, evidence
 
 
@@ -44,7 +44,7 @@ def test_only_an_exit_with_zero_is_ok(reason, code, ok):
     ],
 )
 def test_sizes_are_written_for_people(count, words):
-    assert care.size(count) == words
+    assert payloads.size(count) == words
 
 
 def test_signals_have_names():
@@ -87,15 +87,15 @@ def test_an_attempt_is_claimed_once(tmp_path):
 
 def test_the_first_reason_stays():
     order = {"key": "7.1", "timeout": 1.0, "grace": 1.0, "memory": None}
-    payload = care.Payload(order, os.getpid(), b"/")
+    payload = payloads.Payload(order, os.getpid(), b"/")
     payload.decide("timeout", "too slow")
     payload.decide("stopped", "not wanted")
     assert (payload.reason, payload.message) == ("timeout", "too slow")
 
 
-def _ended(status: int, reason: str = "") -> care.Payload:
+def _ended(status: int, reason: str = "") -> payloads.Payload:
     order = {"key": "7.1", "timeout": None, "grace": 1.0, "memory": None}
-    payload = care.Payload(order, os.getpid(), b"/")
+    payload = payloads.Payload(order, os.getpid(), b"/")
     payload.reason = reason
     payload.end(status, resource.getrusage(resource.RUSAGE_SELF))
     return payload
@@ -144,8 +144,8 @@ def test_an_end_that_is_in_doubt_is_told_when_the_doubt_is_over(monkeypatch):
 
 
 def test_evidence_is_read_back(tmp_path):
-    report = care.ending("7.1", "signalled", "killed by SIGSEGV", -11)
-    care.write_evidence(os.fsencode(tmp_path), report)
+    report = payloads.ending("7.1", "signalled", "killed by SIGSEGV", -11)
+    payloads.write_evidence(os.fsencode(tmp_path), report)
     found = evidence(tmp_path)
     assert found == Ending("7.1", report["time"], None, 11, Why.SIGNALLED, report["message"], None)
     assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]
@@ -158,7 +158,9 @@ def test_no_evidence_is_none(tmp_path):
 
 def test_evidence_that_cannot_be_written_is_told(tmp_path, capsys):
     (tmp_path / "file").touch()
-    care.write_evidence(os.fsencode(tmp_path / "file" / "x"), care.ending("7.1", "exited", "", 0))
+    payloads.write_evidence(
+        os.fsencode(tmp_path / "file" / "x"), payloads.ending("7.1", "exited", "", 0)
+    )
     assert "no evidence of '7.1'" in capsys.readouterr().err
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.node import duty
+from pilotage.node import jobs
 
 
-def _all(tail: duty.Tail, count: int) -> bytes:
+def _all(tail: jobs.Tail, count: int) -> bytes:
     got = b""
     while tail.look() and (data := tail.take(count)):
         got += data
@@ -29,7 +29,7 @@ def test_head_and_tail_are_kept_and_cuts_change_nothing(pieces, limit, count, da
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "stdout")
         path.touch()
-        tail = duty.Tail(str(path), limit)
+        tail = jobs.Tail(str(path), limit)
         got = b""
         for piece in pieces:
             with path.open("ab") as file:
@@ -54,7 +54,7 @@ def test_what_is_no_plain_file_is_not_read(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "secret")
     os.mkfifo(tmp_path / "pipe")
     for name in ("link", "pipe", "missing"):
-        tail = duty.Tail(str(tmp_path / name), 100)
+        tail = jobs.Tail(str(tmp_path / name), 100)
         assert not tail.look()
         tail.finish()
         assert tail.rest() == b""
@@ -63,7 +63,7 @@ def test_what_is_no_plain_file_is_not_read(tmp_path):
 def test_what_was_sent_and_perhaps_lost_does_not_go_with_the_end_as_well(tmp_path):
     path = tmp_path / "stdout"
     path.write_bytes(b"first")
-    tail = duty.Tail(str(path), 100)
+    tail = jobs.Tail(str(path), 100)
     assert _all(tail, 50) == b"first"
     tail.rewind()
     path.write_bytes(b"first, second")

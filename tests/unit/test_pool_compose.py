@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.pool.composite import Change, Factory, Uniform, Weighted, census, uniform, weighted
+from pilotage.pool.composite import (
+    Factory,
+    FactoryPlan,
+    Uniform,
+    Weighted,
+    census,
+    uniform,
+    weighted,
+)
 from pilotage.pool.controller import Linear
 from pilotage.pool.decorator import Limiter
 from pilotage.pool.fitness import Fitness
@@ -74,7 +82,7 @@ def test_what_nobody_can_take_is_not_remembered():
         plan = pipeline.tick(3600)
     assert demands(*pools) == [100, 100]
     assert whole.demand == 200
-    assert "3600 nobody can take" in explain(plan)[1]
+    assert "3600 no pool can take" in explain(plan)[1]
 
 
 def test_without_spilling_the_rest_is_lost_as_in_cobald():
@@ -145,17 +153,17 @@ class Child:
 
 def test_a_census_orders_what_is_missing_and_lets_go_what_is_not_wanted():
     two = [Reading(8, 8, 0.5, 0.5), Reading(8, 8, 0.9, 0.9)]
-    assert census(two, 20) == Change(grow=4)
-    assert census(two, 16) == Change(grow=0)
-    assert census(two, 8) == Change(release=(0,))
-    assert census(two, 9) == Change()
-    assert census([], 0) == Change()
+    assert census(two, 20) == FactoryPlan(grow=4)
+    assert census(two, 16) == FactoryPlan(grow=0)
+    assert census(two, 8) == FactoryPlan(release=(0,))
+    assert census(two, 9) == FactoryPlan()
+    assert census([], 0) == FactoryPlan()
 
 
 def test_orders_that_have_not_come_are_let_go_first():
     rows = [Reading(8, 8, 0.1, 0.1), Reading(0, 8), Reading(8, 8)]
-    assert census(rows, 16) == Change(release=(1,))
-    assert census(rows, 8) == Change(release=(1, 0))
+    assert census(rows, 16) == FactoryPlan(release=(1,))
+    assert census(rows, 8) == FactoryPlan(release=(1, 0))
 
 
 def test_orders_are_taken_back_although_the_supply_is_below_the_demand():

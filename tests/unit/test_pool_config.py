@@ -92,7 +92,7 @@ def stages(made: Pipeline) -> list[Any]:
     found: list[Any] = [made.controller]
     below = made.target
     while isinstance(below, Bound):
-        found.append(below.shape)
+        found.append(below.decorator)
         below = below.target
     return [*found, below]
 

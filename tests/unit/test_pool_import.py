@@ -74,12 +74,12 @@ def run(root: Path, text: str, *, dry_run: bool = False) -> tuple[int, dict[str,
     return found.status, found.data
 
 
-def place(**facts: Any) -> tardis.Place:
+def place(**facts: Any) -> tardis.TardisSite:
     machine = tardis.Machine("m", 4.0, None, None, {})
     given: dict[str, Any] = {
         "name": "one", "adapter": "Slurm", "quota": 8.0, "machines": (machine,), "executor": None,
     }  # fmt: skip
-    return tardis.Place(**given | facts)
+    return tardis.TardisSite(**given | facts)
 
 
 # -- reading -------------------------------------------------------------------------------------

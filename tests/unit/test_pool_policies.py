@@ -18,10 +18,10 @@ from pilotage.cli.pool_simulate import SimulationOptions
 from pilotage.compat.cobald import policies
 from pilotage.hub.project import Project
 from pilotage.pool.controller import Linear
-from pilotage.pool.files import Even, Pilot, Pool, Relative, Step, Steps
+from pilotage.pool.files import Even, PilotResources, Pool, Relative, SupplyStep, SupplySteps
 from pilotage.pool.pipeline import Pipeline
 from pilotage.pool.simulate import scenario
-from pilotage.pool.simulate.model import Kind, Load, Machine, Provider, Scenario
+from pilotage.pool.simulate.model import JobKind, Load, Machine, Provider, Scenario
 from pilotage.pool.simulate.run import Film, run
 from pilotage.pool.simulate.scenario import SCENARIOS
 from pilotage.pool.simulate.wheel import Lot, piped
@@ -31,7 +31,7 @@ BUSY = Scenario(
     name="busy",
     providers=(Provider("one", 32, 0.0, 0.05, 0.1),),
     machines=(Machine("burst", "one", 4, 8, boot=1, price=2.0),),
-    kinds=(Kind("small", 1, 2, 0.5, 0.5),),
+    kinds=(JobKind("small", 1, 2, 0.5, 0.5),),
     load=Load(phase=6.0, idle=0.0, low=16.0, high=24.0),
     hours=12,
     warm=0,
@@ -73,9 +73,9 @@ def test_a_lot_follows_its_demand_up_and_down_and_orders_no_more_than_may_wait()
 
 
 @pytest.mark.parametrize(
-    "kind", [Even(rate=0.01), Relative(first=4.0), Steps(step=(Step(demand=16.0),))]
+    "kind", [Even(rate=0.01), Relative(first=4.0), SupplySteps(step=(SupplyStep(demand=16.0),))]
 )
-def test_kinds_of_cobald_steer_a_world(kind: Even | Relative | Steps):
+def test_kinds_of_cobald_steer_a_world(kind: Even | Relative | SupplySteps):
     taken = policies.control("it", kind, pools={})
     figures = run(BUSY, 1, taken.begin)
     assert figures.started > 50
@@ -130,7 +130,7 @@ def test_a_world_of_own_pools_waits_as_their_sites_did():
     assert scenario.queue([600.0, 60.0], delay=1800.0)[0] == 0.5
     # Two tell nothing.
     assert scenario.queue([600.0, 60.0]) == scenario.queue([])
-    burst = Pool(site="far", maximum=64, pilot=Pilot(cpus=8, memory="16G", time="12h"))
+    burst = Pool(site="far", maximum=64, pilot=PilotResources(cpus=8, memory="16G", time="12h"))
     made = scenario.of_pools({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
     (machine,), (provider,) = made.machines, made.providers
     assert (machine.cores, machine.memory, machine.lifetime) == (8, 16, 12.0)

@@ -14,14 +14,14 @@ from pilotage.pool.composite import weighted
 from pilotage.pool.controller import Linear
 from pilotage.pool.decorator import Buffer, Standardiser
 from pilotage.pool.drive import Driver
-from pilotage.pool.files import Outside, Pilot, Pool
+from pilotage.pool.files import Outside, PilotResources, Pool
 from pilotage.pool.guarded import RETRY, Guarded
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.pipeline import Leaf
 from pilotage.pool.policy.model import Sight
 from pilotage.pool.remote import Voice
-from pilotage.pool.state import Row, Seen, Set, Step
+from pilotage.pool.state import PoolObservation, PoolOverrides, PoolRow, PoolStep
 
 NOW = 1_000_000.0
 MINUTE = 60.0
@@ -90,19 +90,24 @@ def test_two_that_ask_are_told_of_each_other_until_one_is_silent():
 
 def test_who_steers_is_said_in_words():
     told = Told(4.0, "", "anna", NOW)
-    assert outside.words(None, MINUTE, NOW) == "nobody outside has asked for anything yet"
+    assert outside.words(None, MINUTE, NOW) == "no external controller has set a demand yet"
     assert outside.words(told, MINUTE, NOW + 5) == "anna wants 4 cores, heard of 5.0 s ago"
 
 
 def pool(**facts: object) -> Pool:
-    given = {"site": "a", "maximum": 64, "pilot": Pilot(cpus=4), "control": Outside()} | facts
+    given = {
+        "site": "a",
+        "maximum": 64,
+        "pilot": PilotResources(cpus=4),
+        "control": Outside(),
+    } | facts
     return msgspec.convert(given, Pool, from_attributes=True)
 
 
-def decided(one: Pool, told: Told | None, *, ready: int = 0, demand: float = 0.0) -> Step:
+def decided(one: Pool, told: Told | None, *, ready: int = 0, demand: float = 0.0) -> PoolStep:
     sight = Sight("p", "a", 4, 1e12, 0, 0, ready, 0, (ready, 0, 0, 0, 0), quota=64.0)
-    look = Seen(sight, Reading(4.0 * ready, demand, 1.0, 1.0), group="p")
-    row = Row("p", demand, looked=NOW - 30, told=told)
+    look = PoolObservation(sight, Reading(4.0 * ready, demand, 1.0, 1.0), group="p")
+    row = PoolRow("p", demand, looked=NOW - 30, told=told)
     steps, _ = decide.decide({"p": one}, {"p": row}, {"p": look}, {}, NOW)
     return steps["p"]
 
@@ -140,7 +145,7 @@ def test_silence_holds_or_goes_to_the_minimum_and_is_told():
 def test_before_anybody_asks_a_pool_stays_as_it_is():
     step = decided(pool(), None, ready=2, demand=8.0)
     assert (step.order, step.drain, step.demand) == (0, 0, 8.0)
-    assert step.reason == "nobody outside has asked for anything yet"
+    assert step.reason == "no external controller has set a demand yet"
 
 
 @pytest.mark.parametrize("control", ['silence = "0s"', 'after = "never"', 'silense = "1m"'])
@@ -170,7 +175,7 @@ def test_a_demand_is_kept_within_bounds_those_that_a_person_has_set_too(project)
     assert tell(project, "out", 100.0).demand == 8.0
     assert tell(project, "out", 0.5).demand == 2.0
     with project.db.transaction():
-        view.change(project.db, project.root, "out", Set(maximum=4))
+        view.change(project.db, project.root, "out", PoolOverrides(maximum=4))
     assert tell(project, "out", 100.0).demand == 4.0
     look = view.pool(project.db, project.root, "out", NOW + 1)
     assert (look.asked, look.by, look.heard, look.silence) == (4.0, "anna", NOW, 600.0)

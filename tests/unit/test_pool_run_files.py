@@ -122,8 +122,8 @@ def test_the_section_of_tardis_becomes_its_tree(tmp_path):
     pipeline = made.load().pipeline
     assert [one.name for one in made.leaves] == ["one_big_node", "one_small", "two_fake"]
     first, second = pipeline.target.children
-    assert (first.shape.maximum, second.shape.maximum) == (100, float("inf"))
-    loggers = [one.shape.name for one in first.target.children]
+    assert (first.decorator.maximum, second.decorator.maximum) == (100, float("inf"))
+    loggers = [one.decorator.name for one in first.target.children]
     assert loggers == ["one_big.node", "one_small"]
     assert first.target.policy.weight == pipeline.target.policy.weight == "utilisation"
 

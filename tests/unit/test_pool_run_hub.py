@@ -14,7 +14,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.client.rest import Session
 from pilotage.client.where import Address
-from pilotage.pool.remote import Hub, Remote, Sheet, Voice
+from pilotage.pool.remote import PoolHub, RemotePool, Sheet, Voice
 
 NOW = 1_000_000.0
 
@@ -100,10 +100,10 @@ def desk():
 @pytest.fixture
 def hubs(desk):
     """Return what makes hubs; the desk closes after its guests have left."""
-    made: list[Hub] = []
+    made: list[PoolHub] = []
 
-    def make(find: Callable[[], Address], clock: Hands) -> Hub:
-        made.append(Hub(find, clock))
+    def make(find: Callable[[], Address], clock: Hands) -> PoolHub:
+        made.append(PoolHub(find, clock))
         return made[-1]
 
     yield make
@@ -114,12 +114,12 @@ def hubs(desk):
 def test_pools_of_a_hub_are_asked_about_once_and_told_one_by_one(desk, hubs):
     clock = Hands()
     hub = hubs(lambda: desk, clock)
-    leaves = [Remote(name, hub, Voice("me"), clock) for name in "abc"]
+    leaves = [RemotePool(name, hub, Voice("me"), clock) for name in "abc"]
     for leaf in leaves:
         leaf.act(leaf.plan(leaf.view(), None, 1.0))
     assert Desk.asked[0] == "GET /api/v1/pools"
     with pytest.raises(errors.NotFound, match="no pool `d`"):
-        Remote("d", hub, Voice("me"), clock).view()
+        RemotePool("d", hub, Voice("me"), clock).view()
     Desk.asked.clear()
     for leaf in leaves:
         leaf.view()
@@ -133,7 +133,7 @@ def test_pools_of_a_hub_are_asked_about_once_and_told_one_by_one(desk, hubs):
 def test_a_demand_that_stays_is_told_again_before_it_counts_as_silence(desk, hubs):
     clock = Hands()
     hub = hubs(lambda: desk, clock)
-    leaf = Remote("a", hub, Voice("me"), clock)
+    leaf = RemotePool("a", hub, Voice("me"), clock)
     sheet = Sheet("steered", "outside", silence=600.0, maximum=9.0, pending=9)
     for second in range(0, 400, 50):
         clock.now = float(second)
@@ -158,8 +158,8 @@ def test_a_hub_that_is_away_is_asked_once_for_all_of_its_pools():
         return Address("127.0.0.1", 9, "token")
 
     clock = Hands()
-    hub = Hub(find, clock)
+    hub = PoolHub(find, clock)
     for name in "abc":
         with pytest.raises(errors.Unavailable):
-            Remote(name, hub, Voice("me"), clock).view()
+            RemotePool(name, hub, Voice("me"), clock).view()
     assert len(tries) == 1

@@ -7,19 +7,19 @@ import math
 from msgspec.structs import replace
 
 from pilotage.pool.policy.aimd import Hinted, Windowed
-from pilotage.pool.policy.model import Order
+from pilotage.pool.policy.model import PoolOrder
 from pilotage.pool.simulate import dice
 from pilotage.pool.simulate import scenario as own
-from pilotage.pool.simulate.model import Failure, Kind, Load, Machine, Provider, Scenario
-from pilotage.pool.simulate.pilots import Drone, State
+from pilotage.pool.simulate.model import JobKind, Load, Machine, Outage, Provider, Scenario
+from pilotage.pool.simulate.pilots import PilotPhase, SimulatedPilot
 from pilotage.pool.simulate.run import run
 from pilotage.pool.simulate.scenario import SCENARIOS
 from pilotage.pool.simulate.trace import Past, recorded
 from pilotage.pool.simulate.wheel import wheel
 from pilotage.pool.simulate.world import World
 
-SMALL = Kind("small", 1, 1, 0.5, 0.5)
-WIDE = Kind("wide", 8, 8, 0.5, 0.5)
+SMALL = JobKind("small", 1, 1, 0.5, 0.5)
+WIDE = JobKind("wide", 8, 8, 0.5, 0.5)
 QUIET = Scenario(
     name="quiet",
     providers=(Provider("one", 32, 0.0, 0.0, 0.0),),
@@ -44,26 +44,26 @@ def give(world: World, kind: int, minutes: int, count: int = 1) -> None:
         world.overlay.waiting += world.overlay.kinds[kind].cores
 
 
-def is_in(drone: Drone, state: State) -> bool:
-    return drone.state is state
+def is_in(pilot: SimulatedPilot, state: PilotPhase) -> bool:
+    return pilot.state is state
 
 
 def test_a_drone_waits_boots_works_and_ends():
     world = World(QUIET, 1)
-    drone = world.order(0)
+    pilot = world.order(0)
     steps(world, 1)
-    assert is_in(drone, State.BOOTING)
+    assert is_in(pilot, PilotPhase.BOOTING)
     steps(world, 5)
-    assert is_in(drone, State.READY)
+    assert is_in(pilot, PilotPhase.READY)
     give(world, 0, 200)
     steps(world, 1)
-    assert drone.jobs == 1
+    assert pilot.jobs == 1
     steps(world, 120)
-    assert (drone.state, drone.expired) == (State.DRAINING, True)
-    world.undrain(drone)
-    assert is_in(drone, State.DRAINING)
+    assert (pilot.state, pilot.expired) == (PilotPhase.DRAINING, True)
+    world.undrain(pilot)
+    assert is_in(pilot, PilotPhase.DRAINING)
     steps(world, 90)
-    assert is_in(drone, State.GONE)
+    assert is_in(pilot, PilotPhase.GONE)
     assert world.tally.held == world.tally.used == world.tally.draining == world.tally.tail == 0
 
 
@@ -77,10 +77,10 @@ def test_no_more_is_held_than_the_provider_allows():
 
 def test_an_order_can_be_taken_back():
     world = World(QUIET, 1)
-    drone = world.order(0)
-    world.cancel(drone)
+    pilot = world.order(0)
+    world.cancel(pilot)
     steps(world, 10)
-    assert (drone.state, world.tally.drones, world.tally.cancelled) == (State.GONE, 0, 1)
+    assert (pilot.state, world.tally.drones, world.tally.cancelled) == (PilotPhase.GONE, 0, 1)
 
 
 def test_the_fullest_drone_gets_the_job_and_a_drain_can_be_undone():
@@ -98,7 +98,7 @@ def test_the_fullest_drone_gets_the_job_and_a_drain_can_be_undone():
     steps(world, 1)
     assert (first.jobs, second.jobs) in ((5, 1), (1, 5))
     world.undrain(busy)
-    assert busy.state is State.READY
+    assert busy.state is PilotPhase.READY
 
 
 def test_drones_are_kept_free_for_wide_jobs():
@@ -116,21 +116,21 @@ def test_drones_are_kept_free_for_wide_jobs():
 
 
 def test_drones_die_where_the_provider_is_a_black_hole():
-    world = World(replace(QUIET, failures=(Failure("one", 0.0, 6.0),)), 1)
-    drone = world.order(0)
+    world = World(replace(QUIET, failures=(Outage("one", 0.0, 6.0),)), 1)
+    pilot = world.order(0)
     steps(world, 10)
-    assert (drone.state, world.pools[0].failed, world.tally.unused) == (State.GONE, 1, 1)
+    assert (pilot.state, world.pools[0].failed, world.tally.unused) == (PilotPhase.GONE, 1, 1)
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_others():
-    law = wheel(Hinted(), hints="noisy")
-    assert run(SHORT, 5, law) == run(SHORT, 5, law)
-    assert run(SHORT, 5, law) != run(SHORT, 6, law)
+    policy = wheel(Hinted(), hints="noisy")
+    assert run(SHORT, 5, policy) == run(SHORT, 5, policy)
+    assert run(SHORT, 5, policy) != run(SHORT, 6, policy)
 
 
 def test_all_core_hours_are_accounted_for():
-    for law in (wheel(Hinted(), hints="exact"), wheel(Windowed())):
-        found = run(SHORT, 7, law)
+    for policy in (wheel(Hinted(), hints="exact"), wheel(Windowed())):
+        found = run(SHORT, 7, policy)
         assert math.isclose(found.held, found.used + found.waste)
         assert math.isclose(found.waste, sum(found.reasons.values()), abs_tol=1e-6)
         assert all(part >= 0 for part in found.reasons.values())
@@ -155,15 +155,15 @@ def test_the_scenarios_ask_for_what_they_say():
 
 
 def test_every_decision_is_heard_with_its_reason():
-    heard: list[Order] = []
+    heard: list[PoolOrder] = []
     run(SHORT, 8, wheel(Windowed(), listen=lambda _, order: heard.append(order)))
     assert len({order.act for order in heard}) >= 4
     assert all(order.words and order.count > 0 for order in heard)
 
 
 def test_without_latency_jobs_hardly_wait():
-    law = Hinted(patience=60.0, haste=60.0, tolerate=0.0, hedge=1.0, stretch=100.0)
-    assert run(SHORT, 9, wheel(law, hints="exact"), instant=True).wait < 0.1
+    policy = Hinted(patience=60.0, haste=60.0, tolerate=0.0, hedge=1.0, stretch=100.0)
+    assert run(SHORT, 9, wheel(policy, hints="exact"), instant=True).wait < 0.1
 
 
 def test_recorded_jobs_are_replayed():

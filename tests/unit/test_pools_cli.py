@@ -20,7 +20,7 @@ from pilotage.pool.model import Reading
 from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Hint, Sight
 from pilotage.pool.simulate.scenario import SCENARIOS
-from pilotage.pool.state import Seen, Set
+from pilotage.pool.state import PoolObservation, PoolOverrides
 
 FILE = """
 site = "cluster"
@@ -45,7 +45,7 @@ def look_at(at: Common, waiting: float, memory: float = 1e12) -> None:
     """Write down what a hub would have seen."""
     sight = Sight("burst", "cluster", 1, memory, quota=8.0)
     hints = (Hint("1 core @burst", 1, 1.0, waiting),)
-    seen = Seen(sight, Reading(0.0, 0.0), waiting, group="burst", hints=hints)
+    seen = PoolObservation(sight, Reading(0.0, 0.0), waiting, group="burst", hints=hints)
     with at.open() as project, project.db.transaction():
         project.db.run(
             "pool_put", name="burst", demand=0.0, state="null", care="{}", died=0.0,
@@ -54,7 +54,7 @@ def look_at(at: Common, waiting: float, memory: float = 1e12) -> None:
         )  # fmt: skip
 
 
-def changed(at: Common) -> Set:
+def changed(at: Common) -> PoolOverrides:
     with at.open() as project:
         return state.rows(project.db)["burst"].changed
 
@@ -68,7 +68,7 @@ def test_a_pool_that_nobody_has_seen_is_listed_and_has_no_plan(at):
     assert (one["name"], one["state"], one["maximum"]) == ("burst", "not looked after", 8)
     planned = pool.plan(at=at)
     assert data(planned)["plan"] == []
-    assert "nobody has seen burst yet" in planned.notes[0]
+    assert "burst has not been checked yet" in planned.notes[0]
 
 
 def test_the_plan_says_what_would_be_done_and_why_and_does_nothing(at):
@@ -86,9 +86,9 @@ def test_the_plan_says_what_would_be_done_and_why_and_does_nothing(at):
 def test_what_is_set_is_kept_and_reset(at):
     pool.set_("burst", changes=pool.Changes(maximum=4), at=at)
     pool.set_("burst", changes=pool.Changes(pending=2), at=at)
-    assert changed(at) == Set(maximum=4, pending=2)
+    assert changed(at) == PoolOverrides(maximum=4, pending=2)
     pool.set_("burst", changes=pool.Changes(reset=True, minimum=1), at=at)
-    assert changed(at) == Set(minimum=1)
+    assert changed(at) == PoolOverrides(minimum=1)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_a_world_is_simulated_with_the_parameters_of_a_pool(at, tmp_path):
 def test_without_hints_another_law_decides():
     from pilotage.pool.files import Aimd
 
-    assert Aimd(rest="1m").law() == Hinted(rest=60.0)
-    assert Aimd(hint=False, rest="1m", tolerate=0.2).law() == Windowed(rest=60.0)
+    assert Aimd(rest="1m").policy() == Hinted(rest=60.0)
+    assert Aimd(hint=False, rest="1m", tolerate=0.2).policy() == Windowed(rest=60.0)
 
 
 def test_an_older_version_of_what_is_remembered_is_as_good_as_new(at):

@@ -19,11 +19,11 @@ _SHOWN = re.findall(r"^```toml pool\n(.*?)^```$", PAGE.read_text("utf-8"), re.MU
     "owner",
     [
         files.Pool,
-        files.Pilot,
+        files.PilotResources,
         files.Aimd,
         files.Even,
         files.Relative,
-        files.Step,
+        files.SupplyStep,
         files.Outside,
         Efficiency,
     ],

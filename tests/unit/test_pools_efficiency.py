@@ -17,11 +17,11 @@ from pilotage.pilot import messages, validate
 from pilotage.pilot.table import PilotUsage
 from pilotage.pool import decide
 from pilotage.pool.efficiency import Efficiency, Meter, give_back, meter
-from pilotage.pool.files import Aimd, Even, Pilot, Pool
+from pilotage.pool.files import Aimd, Even, PilotResources, Pool
 from pilotage.pool.fitness import Basis
 from pilotage.pool.model import Reading
 from pilotage.pool.policy.model import Hint, Sight
-from pilotage.pool.state import Row, Seen, Step
+from pilotage.pool.state import PoolObservation, PoolRow, PoolStep
 
 NOW = 1_000_000.0
 RULES = Efficiency(least="100s", smooth="1m", lasting="1m", again="10m")
@@ -193,21 +193,27 @@ QUICK = Aimd(patience="1s", haste="1s", rest="10m", ski=0.0)
 
 def pool(**facts: object) -> Pool:
     given = {
-        "site": "a", "maximum": 64, "pilot": Pilot(cpus=4), "interval": "10s", "control": QUICK,
+        "site": "a",
+        "maximum": 64,
+        "pilot": PilotResources(cpus=4),
+        "interval": "10s",
+        "control": QUICK,
         "utilisation": Basis.EFFICIENCY,
-    } | facts  # fmt: skip
+    } | facts
     return msgspec.convert(given, Pool, from_attributes=True)
 
 
-def seen(name: str, site: str, *, ready: int, queued: int = 0, meter: Meter = STARVED) -> Seen:
+def seen(
+    name: str, site: str, *, ready: int, queued: int = 0, meter: Meter = STARVED
+) -> PoolObservation:
     sight = Sight(name, site, 4, 1e12, queued, 0, ready, free=(ready, 0, 0, 0, 0))
     reading = Reading(4.0 * ready, 4.0 * ready, 0.1, 1.0)
     hints = (Hint("1 core @p", 1, 1.0, 40.0),)
-    return Seen(sight, reading, 40.0, group="p", hints=hints, meter=meter)
+    return PoolObservation(sight, reading, 40.0, group="p", hints=hints, meter=meter)
 
 
-def decided(pools: dict[str, Pool], looks: dict[str, Seen]) -> dict[str, Step]:
-    rows = {name: Row(name, looked=NOW - 10) for name in pools}
+def decided(pools: dict[str, Pool], looks: dict[str, PoolObservation]) -> dict[str, PoolStep]:
+    rows = {name: PoolRow(name, looked=NOW - 10) for name in pools}
     return decide.decide(pools, rows, looks, {}, NOW)[0]
 
 

@@ -47,14 +47,14 @@ def test_a_pool_is_read():
     assert pool.seconds == 10
     assert pool.pilot.wish() == Wish(8, 16 * 10**9, 0, 7200.0, "long", "", 300.0)
     assert isinstance(pool.control, files.Aimd)
-    assert pool.control.law() == Hinted(patience=120, hedge=1.5)
+    assert pool.control.policy() == Hinted(patience=120, hedge=1.5)
     assert pool.controller() is None
 
 
 def test_our_law_decides_unless_another_is_asked_for():
     pool = parse('site = "a"\nmaximum = 4\n')
     assert pool.control == files.Aimd()
-    assert files.Aimd().law() == Hinted()
+    assert files.Aimd().policy() == Hinted()
 
 
 @pytest.mark.parametrize(
@@ -149,4 +149,4 @@ async def test_whatever_goes_wrong_with_pools_does_not_end_the_hub(tmp_path, cap
     with anyio.move_on_after(0.5) as scope:
         await Pools(tmp_path, nothing, nothing).run()
     assert scope.cancelled_caught
-    assert "left as they are" in caplog.text
+    assert "pools stay as they are" in caplog.text

@@ -8,23 +8,23 @@ import pytest
 
 from pilotage.batch.model import Site
 from pilotage.job.model import Command, JobSpec, Resources
+from pilotage.match.bucket import QueuedJob
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import QueuedJob
 from pilotage.match.share import Shares
-from pilotage.pool.files import Pilot, Pool
+from pilotage.pool.files import PilotResources, Pool
 from pilotage.pool.observe import Waiting
-from pilotage.pool.pilots import Drone
+from pilotage.pool.pilots import PoolPilot
 from pilotage.pool.policy.model import Care
-from pilotage.pool.state import PAUSED, Row
+from pilotage.pool.state import PAUSED, PoolRow
 
 NOW = 1000.0
 POOLS = {
-    "long": Pool(site="a", maximum=8, pilot=Pilot(time="10h")),
-    "short": Pool(site="a", maximum=8, pilot=Pilot(time="1h")),
+    "long": Pool(site="a", maximum=8, pilot=PilotResources(time="10h")),
+    "short": Pool(site="a", maximum=8, pilot=PilotResources(time="1h")),
 }
 
 
-def offered(rows: dict[str, Row], *jobs: dict[str, Any]) -> dict[str, float]:
+def offered(rows: dict[str, PoolRow], *jobs: dict[str, Any]) -> dict[str, float]:
     """Queue jobs, and say how many cores of them each pool hears of."""
     matcher = Matcher(Shares(3600.0), patience=10.0)
     for number, facts in enumerate(jobs, 1):
@@ -32,7 +32,7 @@ def offered(rows: dict[str, Row], *jobs: dict[str, Any]) -> dict[str, float]:
         cluster = matcher.clusters.of(spec, "ann")
         matcher.add(QueuedJob(number, 0, "ann", cluster, ""), NOW)
     sites = {"a": Site(batch="local")}
-    none: dict[str, list[Drone]] = {name: [] for name in POOLS}
+    none: dict[str, list[PoolPilot]] = {name: [] for name in POOLS}
     waiting = Waiting(matcher, POOLS, sites, none, rows, NOW, lambda _: True)
     return {
         name: sum(hint.waiting for hint in hints)
@@ -46,7 +46,7 @@ def test_what_several_pools_could_run_is_counted_once():
 
 
 @pytest.mark.parametrize(
-    "row", [Row("short", asked=PAUSED), Row("short", care=Care(deaths=3, until=NOW + 60))]
+    "row", [PoolRow("short", asked=PAUSED), PoolRow("short", care=Care(deaths=3, until=NOW + 60))]
 )
 def test_a_pool_that_orders_nothing_keeps_no_job_from_the_others(row):
     found = offered({"short": row}, {"time": 60.0}, {"time": 7200.0})

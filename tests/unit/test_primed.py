@@ -11,7 +11,7 @@ import sys, threading
 from pathlib import Path
 import msgspec
 from pilotage.bus import model as bus, wire
-from pilotage.flow import definition, schema
+from pilotage.flow import schema
 from pilotage.flow.model import Flow
 from pilotage.job import records
 from pilotage.job.model import JobSpec

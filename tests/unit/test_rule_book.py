@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pilotage.base import errors, toml
 from pilotage.event.model import EventKind
 from pilotage.job.model import Command, Limit, Python, Resources, Retry, Script, State
-from pilotage.rule import book, draft
+from pilotage.rule import draft, files
 from pilotage.rule.model import FilePattern, Gather, Rate, TimerPattern
 from pilotage.rule.schema import RuleText
 from pilotage.rule.span import SourceSpan
@@ -64,7 +64,7 @@ recipe = "mender"
 
 
 def load(text, folder="/nowhere"):
-    return book.load_text("b.toml", text, "/p", str(folder))
+    return files.load_text("b.toml", text, "/p", str(folder))
 
 
 def rule(more, name="a"):
@@ -101,35 +101,35 @@ def test_a_whole_book():
 
 
 def test_recipes_of_one_book_serve_rules_of_another():
-    other = book.load_text("c.toml", '[recipe.mender]\nrun = ["mend", "{ended.id}"]', "/p", "/")
-    rules = book.combine([load(WHOLE), other])
+    other = files.load_text("c.toml", '[recipe.mender]\nrun = ["mend", "{ended.id}"]', "/p", "/")
+    rules = files.combine([load(WHOLE), other])
     assert rules["mend"].spec.recipe == Command(("mend", "{ended.id}"))
-    assert "mend" not in book.combine([load(WHOLE)])
+    assert "mend" not in files.combine([load(WHOLE)])
 
 
 def test_a_name_is_taken_once():
     first = load(WHOLE)
-    second = book.load_text("c.toml", '\n[rule.tick]\nevery = 5\nrun = ["x"]', "/p", "/")
+    second = files.load_text("c.toml", '\n[rule.tick]\nevery = 5\nrun = ["x"]', "/p", "/")
     with pytest.raises(errors.BadRule) as caught:
-        book.combine([first, second])
+        files.combine([first, second])
     assert str(caught.value) == (
         "c.toml:2: rule.tick: the name 'tick' is taken by the rule in b.toml:29"
     )
     assert caught.value.file == "c.toml"
-    third = book.load_text("d.toml", '[recipe.cleaner]\nrun = ["x"]', "/p", "/")
+    third = files.load_text("d.toml", '[recipe.cleaner]\nrun = ["x"]', "/p", "/")
     with pytest.raises(errors.BadRule, match=r"taken by the recipe in b\.toml:1"):
-        book.combine([first, third])
+        files.combine([first, third])
 
 
 def test_a_rule_survives_json_and_its_digest_ignores_where_it_stands():
     rules = load(WHOLE).rules
     for each in rules.values():
-        assert book.load_rule(book.dump(each)) == each
+        assert files.load_rule(files.dump(each)) == each
     moved = load("\n\n" + WHOLE).rules
     assert moved["clean"].line == 12
-    assert book.digest(moved["clean"]) == book.digest(rules["clean"])
-    assert len({book.digest(each) for each in rules.values()}) == len(rules)
-    assert book.diff(rules, moved).same == ("clean", "door", "merge", "tick")
+    assert files.digest(moved["clean"]) == files.digest(rules["clean"])
+    assert len({files.digest(each) for each in rules.values()}) == len(rules)
+    assert files.diff(rules, moved).same == ("clean", "door", "merge", "tick")
 
 
 def test_differences_are_told_by_field():
@@ -138,7 +138,7 @@ def test_differences_are_told_by_field():
         "a": rule('files = "a"\nrun = ["y"]\ncpus = 2'),
         "c": rule('every = 3\nrun = ["x"]', "c"),
     }
-    found = book.diff(old, new)
+    found = files.diff(old, new)
     assert (found.added, found.removed, found.same) == (("c",), ("b",), ())
     assert [(one.field, one.old, one.new) for one in found.changed[0].fields] == [
         ("spec.recipe.argv", ("x",), ("y",)),
@@ -155,7 +155,7 @@ def test_differences_are_told_by_field():
             "text",
         ),
         ("a = [1\n", "b.toml:2: not TOML: Unclosed array at the end", "text"),
-        ("[rules.a]", "b.toml:1: rules: a book has no table 'rules'", "did you mean `rule`?"),
+        ("[rules.a]", "b.toml:1: rules: a rule file has no table 'rules'", "did you mean `rule`?"),
         ("rule = 3", "b.toml:1: rule: this is 3, not a table", "write `[rule.NAME]`"),
         (
             '[rule.a]\nfiles = "a/*"\nrn = ["x"]',
@@ -360,13 +360,13 @@ def test_files_are_looked_for_beside_the_book(tmp_path):
 
 def test_a_book_file_must_be_readable(tmp_path):
     with pytest.raises(errors.BadRule, match="No such file"):
-        book.load(tmp_path / "no.toml", "/p")
+        files.load(tmp_path / "no.toml", "/p")
     (tmp_path / "b.toml").write_bytes(b"# a\n# \xff\n")
     with pytest.raises(errors.BadRule, match=r"b\.toml:2: not UTF-8"):
-        book.load(tmp_path / "b.toml", "/p")
+        files.load(tmp_path / "b.toml", "/p")
     (tmp_path / "b.yaml").write_text("")
     with pytest.raises(errors.BadRule, match=r"cannot end with '\.yaml'"):
-        book.load(tmp_path / "b.yaml", "/p")
+        files.load(tmp_path / "b.yaml", "/p")
 
 
 def test_lines_are_found():
@@ -406,7 +406,7 @@ def test_any_values_make_a_rule_or_a_bad_rule(data, sound):
     with contextlib.suppress(errors.BadRule):
         if not draft.recipe_of(written):
             built = draft.rule_of(written)
-            assert book.load_rule(book.dump(built)) == built
+            assert files.load_rule(files.dump(built)) == built
 
 
 @given(st.data())
@@ -415,7 +415,7 @@ def test_any_damage_to_a_book_is_a_bad_rule(data):
     end = data.draw(st.integers(start, min(len(WHOLE), start + 12)))
     patch = data.draw(st.text(max_size=4) | st.sampled_from(["[", "{", '"', "\n", "=", "0"]))
     with contextlib.suppress(errors.BadRule):
-        book.combine([load(WHOLE[:start] + patch + WHOLE[end:])])
+        files.combine([load(WHOLE[:start] + patch + WHOLE[end:])])
 
 
 @pytest.mark.parametrize(

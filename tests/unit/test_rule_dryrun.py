@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotage.event.model import Event, EventKind
-from pilotage.rule import book
+from pilotage.rule import files
 from pilotage.rule.dryrun import MOST_SHOWN, PlannedJob, dry_run
 
 TEXT = """
@@ -37,7 +37,7 @@ args = ["{message.who}"]
 
 
 def run(event):
-    rules = book.load_text("b.toml", TEXT, "/p", "/").rules.values()
+    rules = files.load_text("b.toml", TEXT, "/p", "/").rules.values()
     return {trial.rule: trial for trial in dry_run(rules, event, 0.0, "/p").trials}
 
 

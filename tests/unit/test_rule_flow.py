@@ -11,7 +11,7 @@ from pilotage.base import errors
 from pilotage.event.model import Event, EventKind
 from pilotage.hub.project import Project, read_flow
 from pilotage.job.model import Workflow
-from pilotage.rule import book, dryrun, graph, rulebook
+from pilotage.rule import dryrun, files, graph, records
 from pilotage.rule.model import Rule
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -35,7 +35,7 @@ def load(root: Path, rule: str = RULE, flow: str = FLOW, *, beside: bool = False
     (root / "rules").mkdir(exist_ok=True)
     (root / ("rules" if beside else "") / "count.toml").write_text(flow)
     (root / "rules" / "book.toml").write_text(rule)
-    return rulebook.load(root / "rules" / "book.toml", root, read_flow).rules["start"]
+    return records.load(root / "rules" / "book.toml", root, read_flow).rules["start"]
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -71,9 +71,9 @@ def test_a_flow_within_the_flow_is_read_with_it(tmp_path: Path):
 )
 def test_a_workflow_is_known_however_its_toml_is_written(tmp_path: Path, text: str):
     (tmp_path / "flow.toml").write_text(text)
-    assert rulebook.is_workflow(tmp_path / "flow.toml")
+    assert records.is_workflow(tmp_path / "flow.toml")
     (tmp_path / "book.toml").write_text(f"[rule.step]\nscript = '''\n{text}'''\nfiles = '*'\n")
-    assert not rulebook.is_workflow(tmp_path / "book.toml")
+    assert not records.is_workflow(tmp_path / "book.toml")
 
 
 def test_a_workflow_in_the_folder_of_rules_is_no_book(tmp_path: Path):
@@ -135,7 +135,7 @@ def test_the_example_of_the_page_is_in_order(tmp_path: Path):
 
 def test_the_end_of_a_flow_leads_to_rules_that_name_it(tmp_path: Path):
     load(tmp_path, RULE + '\n[rule.seen]\njob = "count"\nrun = ["true"]\n')
-    rules = rulebook.load(tmp_path / "rules" / "book.toml", tmp_path, read_flow).rules.values()
+    rules = records.load(tmp_path / "rules" / "book.toml", tmp_path, read_flow).rules.values()
     edges = graph.graph(rules, str(tmp_path)).edges
     assert [(one.source, one.target) for one in edges] == [("start", "seen")]
 
@@ -143,4 +143,4 @@ def test_the_end_of_a_flow_leads_to_rules_that_name_it(tmp_path: Path):
 def test_a_rule_that_was_kept_is_the_rule_that_was_read(tmp_path: Path):
     """Otherwise it would change whenever it is read, and see all files again."""
     rule = load(tmp_path, flow=f'{FLOW}outputs = ["x.txt"]\n')
-    assert book.load_rule(book.dump(rule)) == rule
+    assert files.load_rule(files.dump(rule)) == rule

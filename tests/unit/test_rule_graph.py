@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.draw.graph import as_mermaid, as_svg, as_text
-from pilotage.rule import book, component, glob, graph, overlap
+from pilotage.rule import component, files, glob, graph, overlap
 
 TEXT = """
 [rule.clean]
@@ -57,7 +57,7 @@ run = ["x"]
 
 @pytest.fixture(scope="module")
 def found():
-    return graph.graph(book.load_text("b.toml", TEXT, "/p", "/").rules.values())
+    return graph.graph(files.load_text("b.toml", TEXT, "/p", "/").rules.values())
 
 
 def test_edges_follow_from_outputs_and_triggers(found):

@@ -9,7 +9,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.job.model import Command, Python
-from pilotage.rule import book
+from pilotage.rule import files
 from pilotage.rule.python import rule
 
 
@@ -42,7 +42,7 @@ def test_functions_and_declarations(write, tmp_path):
 
         also = clean
         """)
-    found = book.load(file, "/p")
+    found = files.load(file, "/p")
     assert list(found.rules) == ["again", "clean", "count", "late"]
     assert found.rules["clean"].spec.recipe == Python(str(file), "", "clean")
     assert found.rules["clean"].points == ({"level": 1}, {"level": 2})
@@ -78,5 +78,5 @@ def test_a_decorated_function_stays_itself():
 def test_a_mistake_is_told_with_its_line(write, text, message):
     file = write(text)
     with pytest.raises(errors.BadRule) as caught:
-        book.load(file, "/p")
+        files.load(file, "/p")
     assert str(caught.value).startswith(f"{file}{message}")

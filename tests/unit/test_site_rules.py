@@ -8,7 +8,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.job.model import Allocation, Command, Script
-from pilotage.rule import book
+from pilotage.rule import files
 
 WHOLE = """\
 [rule.reduce]
@@ -38,7 +38,7 @@ extra = ["--exclusive"]
 
 
 def load(text):
-    return book.load_text("b.toml", textwrap.dedent(text), "/p", "/nowhere")
+    return files.load_text("b.toml", textwrap.dedent(text), "/p", "/nowhere")
 
 
 def rule(more):
@@ -94,7 +94,7 @@ def test_a_recipe_may_say_it_for_its_rules():
         files = "raw/*"
         recipe = "far"
         """)
-    spec = book.combine([found])["a"].spec
+    spec = files.combine([found])["a"].spec
     assert (spec.site, spec.via, spec.allocation.queue) == ("x", "srun", "q")
 
 
@@ -148,7 +148,7 @@ def look(path):
 def python(folder, text):
     file = folder / "b.py"
     file.write_text(text)
-    return book.load(file, str(folder))
+    return files.load(file, str(folder))
 
 
 def test_a_book_in_python_says_the_same(tmp_path):

@@ -34,7 +34,7 @@ from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.tokens import TokenScope
 from pilotage.status import sites
-from pilotage.status.sites import Drain, Seen
+from pilotage.status.sites import Drain, SiteStatus
 from pilotage.store import Writer
 from pilotage.store.sqlite import connect
 from tests.heard import beat
@@ -76,7 +76,7 @@ def hear(project: Project, name: str, state: str = "well", **more: Any) -> None:
         records.stand(db, name, "agent")
 
 
-def seen(project: Project, now: float = NOW) -> dict[str, Seen]:
+def seen(project: Project, now: float = NOW) -> dict[str, SiteStatus]:
     found = sites.look(project.db, project.root, project.settings, now)
     return {one.name: one for one in found.sites}
 
@@ -90,7 +90,7 @@ def cause(project: Project, site: str, app: str = "") -> SiteCause | None:
 def test_sites_are_known_by_their_files(project):
     found = seen(project)
     assert list(found) == ["here", "kit"]
-    assert found["kit"] == Seen(
+    assert found["kit"] == SiteStatus(
         name="kit", kind="batch", state="not connected", batch="slurm", host="login",
         about="the big one",
     )  # fmt: skip
@@ -329,7 +329,7 @@ async def test_each_source_refuses_an_application_in_the_same_words(project: Pro
     flow.step("a", site="mira", application="{app}")
     number = flow.submit(project)
     with project.db.transaction() as db:
-        dispatch.look(db, dispatch.World(), (), NOW)
+        dispatch.look(db, dispatch.HubCapabilities(), (), NOW)
     (one,) = project.jobs(Selection())
     assert (one.state, one.reason) == (State.REJECTED, f"{said}; {meant}")
     assert number

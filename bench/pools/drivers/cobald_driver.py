@@ -19,14 +19,14 @@ from cobald.controller.relative_supply import (
 from cobald.decorator.standardiser import Standardiser
 from cobald.interfaces import Pool
 
-from pilotage.pool.simulate.pilots import Drone, State
+from pilotage.pool.simulate.pilots import PilotPhase, SimulatedPilot
 from pilotage.pool.simulate.run import Steer, run
 from pilotage.pool.simulate.scenario import SCENARIOS
 from pilotage.pool.simulate.world import World
 
 _SECONDS = 60
-_READY = State.READY
-_OVER = frozenset({State.DRAINING, State.GONE})
+_READY = PilotPhase.READY
+_OVER = frozenset({PilotPhase.DRAINING, PilotPhase.GONE})
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Child(Pool):  # type: ignore[misc]
     def __init__(self, world: World, pool: int, *, memory: bool) -> None:
         """Order it."""
         self._world, self._memory = world, memory
-        self.drone: Drone = world.order(pool)
+        self.drone: SimulatedPilot = world.order(pool)
         self._number = world.tally.orders
         self._demand = float(self.drone.cores)
 

@@ -1,5 +1,4 @@
-"""Helpers that every package may use: durable files, safe paths, supervision, TOML with positions.
+"""Helpers for all packages: errors, durable files, safe paths, supervision, TOML with positions.
 
-Each exists once. `node/durable.py` is the counterpart for programs on worker nodes, which
-have the standard library only.
+Each exists once; `node/durable.py` is the counterpart for programs on worker nodes.
 """

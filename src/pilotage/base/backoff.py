@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again: one policy for everything that retries."""
+"""Back-off: how long to wait before the next try; one policy for everything that retries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Pauses:
     """The pauses of one thing that is tried again and again."""
 
     def __init__(self, policy: Backoff, dice: random.Random | None = None) -> None:
-        """Begin without failures; without `dice` nothing is left to chance."""
+        """Start without failures; without `dice` there is no jitter."""
         self._policy, self._dice = policy, dice
         #: Failures in a row.
         self.failures = 0
@@ -58,5 +58,5 @@ class Pauses:
         return self.next()
 
     def reset(self) -> None:
-        """Note a success."""
+        """Record a success."""
         self.failures = 0

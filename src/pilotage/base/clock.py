@@ -1,4 +1,4 @@
-"""Time and randomness as things that are handed in, so that tests own them."""
+"""Clock and random numbers as arguments, so that tests control them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import anyio
 
 
 class Clock(Protocol):
-    """Where the present comes from."""
+    """A source of time."""
 
     def now(self) -> float:
         """Return the time as seconds since 1970, UTC."""
         ...
 
     def steady(self) -> float:
-        """Return seconds of a clock that nobody sets: patience is measured by it."""
+        """Return seconds of a monotonic clock, for timeouts."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until so many seconds have passed."""
+        """Sleep for a number of seconds."""
         ...
 
 
@@ -37,7 +37,7 @@ class WallClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until so many seconds have passed."""
+        """Sleep for a number of seconds."""
         await anyio.sleep(seconds)
 
 

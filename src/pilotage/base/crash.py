@@ -1,4 +1,4 @@
-"""Named places at which a test can kill the process, to prove that nothing is lost there."""
+"""Named crash points, at which tests kill the process to prove that nothing is lost."""
 
 from __future__ import annotations
 

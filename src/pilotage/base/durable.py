@@ -77,7 +77,7 @@ def create(path: Path, data: bytes | str, *, mode: int = 0o666) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a file or folder whose content is on disk another name, replacing what has it."""
+    """Rename a file or folder whose content is on disk, replacing the target."""
     _replace(source, target)
     sync_folder(os.path.dirname(target))
     crash.point("durable.kept")
@@ -108,7 +108,7 @@ def folder(path: Path, *, mode: int = 0o777) -> None:
 
 
 def sync_file(file: int | Path) -> None:
-    """Have the content of a file on disk: one that is open, or one by its name."""
+    """Flush the content of a file to disk: one that is open, or one by its name."""
     if isinstance(file, int):
         os.fsync(file)
         return
@@ -120,7 +120,7 @@ def sync_file(file: int | Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on disk, where its file system can do that."""
+    """Flush the names in a folder to disk, where its file system can do that."""
     try:
         opened = os.open(path or ".", _FOLDER)
         try:

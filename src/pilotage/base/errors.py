@@ -36,7 +36,7 @@ from typing import ClassVar
 class PilotageError(Exception):
     """Something that was asked for failed."""
 
-    #: A stable code; `pilotage help CODE` tells more.
+    #: A stable code; `pilotage help CODE` explains it.
     code: ClassVar[str] = "E100"
     #: The exit status of a command that ends with this error.
     exit_status: ClassVar[int] = 1
@@ -44,7 +44,7 @@ class PilotageError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        """Say what happened, and what to do about it."""
+        """Keep what happened, and what to do about it."""
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -216,13 +216,13 @@ class Unsure(Unavailable):
 
 
 class Damaged(Unavailable):
-    """What has arrived is not what was said to be there: bytes are missing or are others."""
+    """Data is damaged: bytes are missing or differ from the announced ones."""
 
     code = "E604"
 
 
 class Unheard(Unavailable):
-    """Nobody listens to what a message was sent to."""
+    """A message was sent to a queue without a consumer."""
 
     code = "E605"
 
@@ -247,7 +247,7 @@ class IllegalTransition(Conflict):
 
 
 class TimedOut(PilotageError):
-    """What was waited for did not happen in time."""
+    """A wait timed out."""
 
     code = "E800"
     exit_status = 124

@@ -1,4 +1,4 @@
-"""Names that people choose: which are allowed, and what was probably meant."""
+"""Names that users choose: which are allowed, and the closest known one."""
 
 from __future__ import annotations
 

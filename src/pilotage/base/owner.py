@@ -1,4 +1,4 @@
-"""Who a job belongs to when nobody says so: whoever runs this process."""
+"""The default owner of a job: the user of this process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Paths that cannot be trusted: names from elsewhere, and trees in which others may put links.
 
-Links are never followed out of a folder. Where somebody may swap a file for a link meanwhile, a
+Links are never followed out of a folder. Where a file may be swapped for a link meanwhile, a
 path is opened step by step, each step relative to the folder before it.
 """
 

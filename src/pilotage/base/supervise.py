@@ -143,7 +143,7 @@ def _failure(error: Exception) -> TaskFailure:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Give the errors within a group of errors."""
+    """Yield the errors within a group of errors."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from _leaves(one)

@@ -53,7 +53,7 @@ def load(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def prime(*kinds: type) -> None:
-    """Have kinds of structs worked out now: threads that do it at once, at first use, crash."""
+    """Prepare types of structs now: threads that do it at once, at first use, crash."""
     for kind in kinds:
         msgspec.json.Decoder(kind)
 
@@ -66,7 +66,7 @@ def prime_all() -> None:
             left.append(kind)
             if kind not in _primed:
                 _primed.add(kind)
-                # Those that nobody could read are read by nobody.
+                # Types that cannot be decoded are never decoded.
                 with contextlib.suppress(TypeError, NameError):
                     prime(kind)
 

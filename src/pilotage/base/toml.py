@@ -52,7 +52,7 @@ def decode(source: str, file: Path) -> dict[str, Any]:
 
 
 def convert(found: dict[str, Any], kind: type[_T]) -> _T:
-    """Make a struct of a decoded file; the error for what does not fit has its keys."""
+    """Convert a decoded file to a struct; an error names the key."""
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:

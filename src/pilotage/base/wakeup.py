@@ -1,4 +1,4 @@
-"""Wake a task that waits, from any thread; and how long to wait for a moment."""
+"""Wake a waiting task from any thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: words come in, an `Answer` goes out and one renderer prints it.
+"""The command line: arguments in, an `Answer` out, which one renderer prints.
 
-Nouns have a file each; the everyday verbs stand at the top. `main` turns errors into exit statuses.
+Each noun has a module, everyday verbs are top-level commands, and `main` maps errors to exit codes.
 """

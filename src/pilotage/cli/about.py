@@ -1,4 +1,4 @@
-"""What the command line says of itself: the overview, help topics and the version."""
+"""Overview, help topics and version of the command line."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ ADVICE = {
     "E303": "mend the workflow at the place that the message names; `pilotage flow submit "
     "--dry-run` tries it without sending anything.",
     "E400": "`pilotage job ls`, `pilotage rule ls` and `pilotage event ls` list what there is.",
-    "E500": "ask whoever set the limit; `pilotage config show` lists the settings.",
+    "E500": "ask the administrator who set the limit; `pilotage config show` lists the settings.",
     "E501": "send less, or raise `max_size` in pilotage.toml.",
     "E502": "renew the token, the certificate or the key; what waits for it goes on by itself.",
     "E600": "try again in a while; `pilotage doctor` may tell what is missing.",
@@ -81,12 +81,12 @@ ADVICE = {
     "E602": "`pilotage up` runs the project; what was queued meanwhile is kept.",
     "E603": "do not send the same again by hand: a running process asks the site until it knows. "
     "`pilotage site check NAME` tells whether the site answers.",
-    "E604": "it is fetched anew by itself. If it stays so, it was changed or cut short where it "
-    "lies: whoever has made it must send it again.",
+    "E604": "it is fetched again automatically. If that does not help, it was changed or cut "
+    "short at its source: its producer must send it again.",
     "E605": "start the agent of that site, or mend the name; `pilotage site ls` lists the sites "
     "that were heard of.",
     "E700": "look at what is in the way, which the message names.",
-    "E701": "use the process that runs already: every command talks to it. To start anew, end it "
+    "E701": "use the process that runs already: every command talks to it. To restart, stop it "
     "with Ctrl-C first.",
     "E702": "`pilotage story JOB` tells how the job got into its state.",
     "E800": "wait longer with `--timeout`; the work itself goes on.",

@@ -1,4 +1,4 @@
-"""`pilotage agent`: for the administrator of a site that has an agent."""
+"""`pilotage agent`: set up, run and drain the agent of this site."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Given:
     hub: Annotated[
         str, Parameter(help="The hub, where there is no broker: https://hub.example.org:8420.")
     ] = ""
-    ca: Annotated[str, Parameter(help="PEM file of who vouches for the broker or the hub.")] = ""
+    ca: Annotated[str, Parameter(help="PEM file of the CA of the broker or the hub.")] = ""
     certificate: Annotated[str, Parameter(help="PEM file of our certificate.")] = ""
     key: Annotated[str, Parameter(help="PEM file of its key.")] = ""
     user: Annotated[str, Parameter(help="Our name, as the broker reads it there.")] = ""
     admin: Annotated[
-        tuple[str, ...], Parameter(help="User who may call off anybody's job; repeatable.")
+        tuple[str, ...], Parameter(help="User who may cancel jobs of all users; repeatable.")
     ] = ()
 
 
@@ -89,7 +89,7 @@ def setup(
     if given.hub:
         if given.url or given.certificate or given.key or given.user:
             message = "jobs come by a broker or from a hub, and not by both"
-            raise errors.UsageError(message, hint="with `--hub` leave out what is of a broker")
+            raise errors.UsageError(message, hint="with `--hub`, leave out the options of a broker")
         carrier = settings.Hub(url=given.hub, ca=given.ca)
         make = f"`pilotage token new agent --site {name}` at the hub"
         token = (f"put what {make} prints into {root / carrier.token_file}, and `chmod 600` it",)
@@ -151,7 +151,7 @@ def unit(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
     where = f"~/.config/systemd/user/pilotage-{asked.site}.service"
     notes = (
         f"put it into {where}; then `systemctl --user enable --now pilotage-{asked.site}`",
-        "`loginctl enable-linger` lets it run while nobody is logged in",
+        "`loginctl enable-linger` lets it run while you are logged out",
     )
     return Answer({"unit": source}, tuple(source.splitlines()), (), notes)
 
@@ -164,7 +164,7 @@ def drain(
     reason: Annotated[str, Parameter(help="Why, for those whose jobs wait.")] = "",
     at: Common = HERE,
 ) -> Answer:
-    """Take no more jobs; those that are here go on to their end."""
+    """Accept no more jobs; present jobs run to their end."""
     return _ask(folder, "drain", "takes no more jobs", reason, at)
 
 

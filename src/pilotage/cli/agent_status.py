@@ -1,4 +1,4 @@
-"""`pilotage agent status`: how the agent of this site is, and what it refused."""
+"""`pilotage agent status`: the state of this site's agent, and refused jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.status import Connection, Look
 from pilotage.base import units
 from pilotage.bus.fields import State
-from pilotage.cli import shape, sheet
+from pilotage.cli import formatting, sheet
 from pilotage.cli.agent import open_project
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
@@ -26,7 +26,7 @@ from pilotage.cli.common import HERE, Common
 _HEADS = columns("WHEN USER CODE REASON")
 _HUBS = columns("HUB STATE SITE ORDERED> WAIT> RUN> CORES> LIMIT> SINCE ABOUT")
 _FEW = 10
-#: Below so many days a certificate is a worry.
+#: Days below which the lifetime of a certificate is a warning.
 _WORRY_DAYS = 14
 
 
@@ -65,7 +65,7 @@ def status(
 
 
 def _word(seen: Look, *, runs: bool) -> tuple[str, Style]:
-    """Say in a word how it is; the worst comes first."""
+    """Return in a word how it is; the worst comes first."""
     if not runs:
         return "not running", "red"
     if seen.carriers and all(one.trouble for one in seen.carriers):
@@ -83,12 +83,12 @@ def _facts(seen: Look, counts: Mapping[State, int], waiting: int) -> dict[str, s
     only = seen.carriers if len(seen.carriers) == 1 else ()
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count)
     return {
-        "since": shape.clock(beat.since),
+        "since": formatting.clock(beat.since),
         "version": f"{beat.version}, epoch {beat.epoch}",
         **{one.kind: _since(one.trouble or "connected", one.since) for one in only},
         "batch": _since(f"{scheduler.batch}: {scheduler.text or 'answers'}", scheduler.since),
         "jobs": jobs or "none",
-        "outbox": f"{shape.count(waiting, 'status message')} not sent yet" if waiting else "",
+        "outbox": f"{formatting.count(waiting, 'status message')} not sent yet" if waiting else "",
         "certificate": _days(beat.certificate_days),
         "disk": f"{units.bytes_for_people(beat.disk_free)} free",
         "settings": seen.settings,
@@ -98,13 +98,13 @@ def _facts(seen: Look, counts: Mapping[State, int], waiting: int) -> dict[str, s
 
 
 def _since(words: str, when: float) -> str:
-    return f"{words}, since {shape.clock(when)}" if when else words
+    return f"{words}, since {formatting.clock(when)}" if when else words
 
 
 def _days(days: float | None) -> str:
     if days is None:
         return ""
-    whole = shape.count(round(abs(days)), "day")
+    whole = formatting.count(round(abs(days)), "day")
     if days < 0:
         return f"ended {whole} ago: renew it, the agent takes the new one by itself"
     return f"{whole} left" + (": renew it soon" if days < _WORRY_DAYS else "")
@@ -117,9 +117,9 @@ def _hub(one: Connection, held: Held, app: App | None) -> tuple[Cell, ...]:
     why = one.trouble or held.why
     return (
         one.name or one.kind, state, one.site, held.ordered, held.queued, held.running, held.cores,
-        limit, shape.clock(one.since), why,
+        limit, formatting.clock(one.since), why,
     )  # fmt: skip
 
 
 def _row(one: Refusal) -> tuple[str, ...]:
-    return shape.clock(one.time), one.user or "nobody", one.code, one.reason
+    return formatting.clock(one.time), one.user or "-", one.code, one.reason

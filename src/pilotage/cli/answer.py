@@ -1,4 +1,4 @@
-"""The nouns of an answer: data for programs, lines and tables for people, ids for scripts."""
+"""Answers of commands: data for programs, lines and tables for people, ids for scripts."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Table(msgspec.Struct, frozen=True):
     rows: tuple[tuple[Cell, ...], ...]
 
 
-class Line(msgspec.Struct, frozen=True):
+class TextLine(msgspec.Struct, frozen=True):
     """A line of pieces."""
 
     pieces: tuple[Cell, ...]
 
 
-Shown: TypeAlias = Table | Line | str
+Shown: TypeAlias = Table | TextLine | str
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a command has to say."""
+    """The result of a command."""
 
     #: For programs: what `--json` prints beside the schema's number.
     data: dict[str, Any]
@@ -62,8 +62,8 @@ class Answer(msgspec.Struct, frozen=True):
     status: int = 0
 
 
-class Stream(msgspec.Struct, frozen=True):
-    """Answers that come one after the other, as long as something goes on."""
+class AnswerStream(msgspec.Struct, frozen=True):
+    """Answers that arrive one by one while something runs."""
 
     parts: Iterator[Answer]
 
@@ -73,6 +73,6 @@ def columns(titles: str) -> tuple[Column, ...]:
     return tuple(Column(title.rstrip(">"), title.endswith(">")) for title in titles.split())
 
 
-def line(*pieces: Cell) -> Line:
+def line(*pieces: Cell) -> TextLine:
     """Write one line."""
-    return Line(pieces)
+    return TextLine(pieces)

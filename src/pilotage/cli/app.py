@@ -1,4 +1,4 @@
-"""`pilotage app`: the applications that this site runs for others."""
+"""`pilotage app`: the applications of this site."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Described:
     ] = ""
     container: Annotated[str, Parameter(help="Container image that it runs in.")] = ""
     user: Annotated[
-        tuple[str, ...], Parameter(help="Who may use it, as certificates name them; repeatable.")
+        tuple[str, ...],
+        Parameter(help="Users who may use it, as named by certificates; repeatable."),
     ] = ()
     queue: Annotated[tuple[str, ...], Parameter(help="Queue that jobs may use; repeatable.")] = ()
     project: Annotated[
@@ -173,7 +174,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
 
 @app.command
 def disable(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Let no more jobs use an application; those that run go on."""
+    """Disable an application for new jobs; running jobs continue."""
     return _switch(name, at, enabled=False)
 
 
@@ -191,7 +192,7 @@ def _switch(name: str, at: Common, *, enabled: bool) -> Answer:
 
 
 def _look(root: Path, name: str) -> tuple[model.App | None, str, str]:
-    """Return an application, how it is, and what is wrong with it."""
+    """Return an application, its state and its errors."""
     try:
         one = files.read(root, name)
     except errors.ConfigError as error:

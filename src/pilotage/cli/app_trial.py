@@ -1,4 +1,4 @@
-"""`pilotage app test`: what would run for given parameters, and running it here."""
+"""`pilotage app test`: show or run what an application would run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def trial(
     *parameters: Annotated[str, Parameter(help="Parameters, each as NAME=VALUE.")],
     asked: Asked = _PLAIN,
     run: Annotated[bool, Parameter(help="Run it here, in a folder of its own.")] = False,
-    timeout: Annotated[float, Parameter(help="End it after so many seconds.")] = 60.0,
+    timeout: Annotated[float, Parameter(help="Stop it after N seconds.")] = 60.0,
     at: Common = HERE,
 ) -> Answer:
     """Show what would run for given parameters, argument by argument, or why it would not."""
@@ -89,7 +89,7 @@ def trial(
 
 
 def _waits(app: model.App, asked: Asked, state: Path) -> tuple[str, ...]:
-    """Say which jobs would wait for ever in the queues that the agent has seen, if it ran here."""
+    """Return warnings for jobs that would wait forever in the queues that the agent knows."""
     try:
         seen = status.read(state)
     except (errors.NotFound, errors.ConfigError):

@@ -1,4 +1,4 @@
-"""What every command takes: where the project is and how to answer."""
+"""Options of all commands: the project and the output format."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Common:
 
     @property
     def mode(self) -> Mode:
-        """Say how to answer; an option beats the environment."""
+        """Return how to answer; an option beats the environment."""
         if self.json or self.quiet:
             return "json" if self.json else "quiet"
         return mode_of_environment()

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, text, toml
-from pilotage.cli import shape
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.project import settings
@@ -21,7 +21,7 @@ app = App(name="config", help="Show and check the settings.", group_commands="Co
 @app.command
 def show(
     *,
-    origin: Annotated[bool, Parameter(help="Say where each setting comes from.")] = False,
+    origin: Annotated[bool, Parameter(help="Show where each setting comes from.")] = False,
     at: Common = HERE,
 ) -> Answer:
     """Show all settings, those that have their defaults too."""
@@ -67,7 +67,7 @@ def check(*, at: Common = HERE) -> Answer:
         if loaded.failed:
             raise next(iter(loaded.failed.values()))
         _secrets(project.root, project.settings)
-    rules = shape.count(len(loaded.rules), "rule")
+    rules = formatting.count(len(loaded.rules), "rule")
     shown = line(Styled("✔", "green"), f" {file.name} and {rules} are in order")
     notes = tuple(
         f"rule {name} waits for a recipe `{recipe}` that no book has"

@@ -1,4 +1,4 @@
-"""Curves on a terminal: a line of blocks for each, all on one scale."""
+"""Curves as lines of blocks on a terminal."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEGABYTES = re.compile(r"\d+")
 
 
-class Found(msgspec.Struct, frozen=True):
+class Directives(msgspec.Struct, frozen=True):
     """What the directives of a script ask for."""
 
     #: Values by the name of the option of `submit`.
@@ -33,7 +33,7 @@ class Found(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...] = ()
 
 
-def read(script: str) -> Found:
+def read(script: str) -> Directives:
     """Read the directives between the first line and the first command."""
     values: dict[str, str] = {}
     ignored: list[str] = []
@@ -49,7 +49,7 @@ def read(script: str) -> Found:
                 ignored.append(option)
             else:
                 values[name] = _translate(option, value, number)
-    return Found(values, tuple(dict.fromkeys(ignored)))
+    return Directives(values, tuple(dict.fromkeys(ignored)))
 
 
 def _options(line: str, number: int) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`pilotage doctor`: look at all that Pilotage needs of this machine."""
+"""`pilotage doctor`: check this machine's prerequisites."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _THIS_CENTURY = 1_700_000_000.0
 _SIGNS = {"ok": Styled("✔", "green"), "warn": Styled("!", "yellow"), "bad": Styled("✘", "red")}
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+class CheckResult(msgspec.Struct, frozen=True):
+    """The result of one check."""
 
     name: str
     #: `ok`, `warn` or `bad`.
@@ -38,20 +38,20 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def doctor(*, at: Common = HERE) -> Answer:
-    """Look at all that Pilotage needs of this machine."""
+    """Check this machine's prerequisites."""
     checks = [*_machine()]
     try:
         with at.open() as project:
             checks += _project(project)
     except errors.NoProject as error:
-        checks.append(Check("project", "warn", f"{error}: {error.hint}"))
+        checks.append(CheckResult("project", "warn", f"{error}: {error.hint}"))
     except errors.PilotageError as error:
-        checks.append(Check("project", "bad", f"{error}: {error.hint}"))
+        checks.append(CheckResult("project", "bad", f"{error}: {error.hint}"))
     return report(checks)
 
 
-def report(checks: list[Check]) -> Answer:
-    """Tell what was found; it is no success if anything was bad."""
+def report(checks: list[CheckResult]) -> Answer:
+    """Return what was found; it is no success if anything was bad."""
     rows = tuple((_SIGNS[one.verdict], one.name, one.found) for one in checks)
     bad = [one for one in checks if one.verdict == "bad"]
     return Answer(
@@ -62,78 +62,80 @@ def report(checks: list[Check]) -> Answer:
     )
 
 
-def _machine() -> Iterator[Check]:
+def _machine() -> Iterator[CheckResult]:
     new = sys.version_info >= (3, 11)
-    yield Check(
+    yield CheckResult(
         "python", "ok" if new else "bad", f"{platform.python_version()} at {sys.executable}"
     )
     version = apsw.sqlite_lib_version()
     fresh = tuple(int(part) for part in version.split(".")[:2]) >= _LEAST_SQLITE
-    yield Check("sqlite", "ok" if fresh else "bad", f"{version}, apsw {apsw.apsw_version()}")
+    yield CheckResult("sqlite", "ok" if fresh else "bad", f"{version}, apsw {apsw.apsw_version()}")
     yield _watches()
     yield _limit("max_user_instances", 128, "inotify instances")
     has = importlib.util.find_spec("papermill") is not None
-    yield Check(
+    yield CheckResult(
         "notebooks", "ok" if has else "warn",
         "papermill is here" if has else "no papermill: `pip install 'pilotage[notebook]'`",
     )  # fmt: skip
     cores = len(os.sched_getaffinity(0))
     memory = units.bytes_for_people(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    yield Check(
+    yield CheckResult(
         "machine", "ok", f"{cores} cores, {memory}, {platform.system()} {platform.release()}"
     )
     sane = time.time() > _THIS_CENTURY
     now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    yield Check("clock", "ok" if sane else "bad", now if sane else f"{now}: set the clock")
+    yield CheckResult("clock", "ok" if sane else "bad", now if sane else f"{now}: set the clock")
 
 
-def _watches() -> Check:
+def _watches() -> CheckResult:
     return _limit("max_user_watches", _LEAST_WATCHES, "inotify watches")
 
 
-def _limit(name: str, least: int, what: str) -> Check:
+def _limit(name: str, least: int, what: str) -> CheckResult:
     try:
         number = int(Path(f"/proc/sys/fs/inotify/{name}").read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return Check(what, "warn", 'unknown here; set `events.mode = "poll"` if files are missed')
+        return CheckResult(
+            what, "warn", 'unknown here; set `events.mode = "poll"` if files are missed'
+        )
     if number >= least:
-        return Check(what, "ok", f"{number} a user")
-    return Check(what, "warn", f"{number} a user: `sudo sysctl fs.inotify.{name}={least}`")
+        return CheckResult(what, "ok", f"{number} a user")
+    return CheckResult(what, "warn", f"{number} a user: `sudo sysctl fs.inotify.{name}={least}`")
 
 
-def _project(project: Project) -> Iterator[Check]:
-    yield Check("project", "ok", str(project.root))
+def _project(project: Project) -> Iterator[CheckResult]:
+    yield CheckResult("project", "ok", str(project.root))
     yield _store(project)
     kind = _kind(str(project.root))
     how = (
         "polled: inotify misses what others do" if watches.is_blind(kind) else "watched by inotify"
     )
-    yield Check("file system", "ok", f"{kind or 'unknown'}; files are {how}")
+    yield CheckResult("file system", "ok", f"{kind or 'unknown'}; files are {how}")
     room = shutil.disk_usage(project.state).free
-    yield Check(
+    yield CheckResult(
         "disk", "ok" if room >= _LEAST_ROOM else "warn", f"{units.bytes_for_people(room)} free"
     )
     yield _books(project)
     running = project.running()
     words = "this project is run by a process" if running else "nothing runs it: `pilotage up`"
-    yield Check("process", "ok" if running else "warn", words)
+    yield CheckResult("process", "ok" if running else "warn", words)
 
 
-def _store(project: Project) -> Check:
+def _store(project: Project) -> CheckResult:
     try:
         with project.db.transaction():
             pass
     except errors.StoreUnavailable as error:
-        return Check("store", "bad", f"{error}: {error.hint}")
+        return CheckResult("store", "bad", f"{error}: {error.hint}")
     size = units.bytes_for_people(project.db.path.stat().st_size)
-    return Check("store", "ok", f"{project.db.path.name} can be written, {size}")
+    return CheckResult("store", "ok", f"{project.db.path.name} can be written, {size}")
 
 
-def _books(project: Project) -> Check:
+def _books(project: Project) -> CheckResult:
     loaded = project.read_books()
     for error in loaded.failed.values():
-        return Check("rules", "bad", str(error))
-    return Check("rules", "ok", f"{len(loaded.rules)} in order")
+        return CheckResult("rules", "bad", str(error))
+    return CheckResult("rules", "ok", f"{len(loaded.rules)} in order")
 
 
 def _kind(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The engine of `pilotage up`: the whole process, with a watch beside it and an ear for signals."""
+"""Run a project in the foreground: progress on the terminal, and signals."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import anyio
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.cli import live, render, shape, tally
+from pilotage.cli import formatting, live, render, tally
 from pilotage.cli.answer import Cell, Style, Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.edge.forward import Target
-from pilotage.hub import wiring
+from pilotage.hub import process
 from pilotage.hub.project import Project
 from pilotage.project import settings
 from pilotage.store import Db, connect
@@ -27,15 +27,15 @@ from pilotage.store import Db, connect
 _GLANCE_S = 0.25
 #: At most this share of time is spent on looking, however many jobs there are.
 _SHARE = 0.05
-#: More news than this between two looks are told as numbers.
+#: More changes than this between two polls are shown as counts.
 _MANY = 20
 
 
-class Watch:
-    """Looks at the store every now and then, and tells what is new."""
+class ProgressView:
+    """Polls the store and shows what changed."""
 
     def __init__(self, path: Path) -> None:
-        """Begin with what is there."""
+        """Start from the present state."""
         self._db: Db = connect(path)
         self._board = live.Board()
         first = self._db.value("job_first_live")
@@ -44,7 +44,7 @@ class Watch:
         self._start = self._seq = int(self._db.value("journal_last"))
 
     async def run(self) -> None:
-        """Tell until cancelled."""
+        """Show progress until cancelled."""
         try:
             while True:
                 began = time.monotonic()
@@ -55,19 +55,19 @@ class Watch:
             self._board.clear()
 
     def look(self) -> None:
-        """Tell what is new since the last look."""
+        """Show what changed since the last poll."""
         if self._board.on:
             self._board.draw(self._lines())
         else:
             self._tell_news()
 
     def say(self, *pieces: Cell) -> None:
-        """Tell people something above the board."""
+        """Print a line above the board."""
         self._board.clear()
         render.say(*pieces)
 
     def finish(self) -> dict[str, int]:
-        """Tell what is left to tell; return how many jobs ended in which state meanwhile."""
+        """Show the last changes; return the number of ended jobs by state."""
         self._board.clear()
         if not self._board.on:
             self._tell_news()
@@ -88,22 +88,22 @@ class Watch:
             if len(news) > _MANY:
                 counts = Counter((row[5], row[3]) for row in news)
                 for (name, state), count in counts.items():
-                    render.say(f"{_now()} {name}: {count} ", shape.state(state))
+                    render.say(f"{_now()} {name}: {count} ", formatting.state(state))
                 continue
             for _, when, job, state, reason, name in news:
                 why = f": {text.show(reason)}" if reason else ""
-                head = f"{shape.clock(when, day=False)} job {job} {text.show(name)} "
-                render.say(head, shape.state(state), why)
+                head = f"{formatting.clock(when, day=False)} job {job} {text.show(name)} "
+                render.say(head, formatting.state(state), why)
 
 
 def _now() -> str:
-    return shape.clock(time.time(), day=False)
+    return formatting.clock(time.time(), day=False)
 
 
 class Words(logging.Handler):
     """Prints what the parts of the running process log, above the board."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: ProgressView) -> None:
         """Print by the watch's leave."""
         super().__init__(logging.INFO)
         self._watch = watch
@@ -134,14 +134,14 @@ class Choices(msgspec.Struct, frozen=True):
     serve: bool = True
     #: The hub that jobs go to instead.
     target: Target | None = None
-    #: What runs instead of a hub, and what people are told of it; its jobs go on without it.
-    instead: wiring.Instead | None = None
+    #: What runs in place of a hub, and its description; its jobs continue without it.
+    instead: process.Instead | None = None
     words: tuple[str, ...] = ()
 
 
 def drive(project: Project, choices: Choices) -> tuple[dict[str, int], int]:
     """Run a project; return how many jobs ended in which state, and the signal that ended it."""
-    watch = Watch(project.db.path)
+    watch = ProgressView(project.db.path)
     logger = logging.getLogger("pilotage")
     logger.addHandler(Words(watch))
     logger.setLevel(logging.INFO)
@@ -159,7 +159,7 @@ def _loop() -> dict[str, bool]:
     return {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
 
 
-async def _run(project: Project, watch: Watch, choices: Choices) -> int:
+async def _run(project: Project, watch: ProgressView, choices: Choices) -> int:
     """Run until the end, or until a signal; return that signal."""
     heard: list[int] = []
     async with anyio.create_task_group() as tasks:
@@ -167,7 +167,7 @@ async def _run(project: Project, watch: Watch, choices: Choices) -> int:
             ending = "" if choices.instead else ": jobs that run are asked to end"
             tasks.start_soon(_listen, scope, watch, heard, ending)
             tasks.start_soon(watch.run)
-            await wiring.up(
+            await process.up(
                 project,
                 until_idle=choices.until_idle,
                 ready=lambda: _announce(project, watch, choices),
@@ -181,7 +181,7 @@ async def _run(project: Project, watch: Watch, choices: Choices) -> int:
 
 
 async def _listen(
-    scope: anyio.CancelScope, watch: Watch, heard: list[int], ending: str
+    scope: anyio.CancelScope, watch: ProgressView, heard: list[int], ending: str
 ) -> None:  # fmt: skip
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
@@ -192,11 +192,11 @@ async def _listen(
             scope.cancel()
 
 
-def _invite(watch: Watch, address: str) -> None:
+def _invite(watch: ProgressView, address: str) -> None:
     watch.say("  the page is at ", Styled(address, "bold"))
 
 
-def _announce(project: Project, watch: Watch, choices: Choices) -> None:
+def _announce(project: Project, watch: ProgressView, choices: Choices) -> None:
     if choices.instead:
         first, *more = choices.words
         watch.say(Styled("pilotage", "bold"), f" {first}; Ctrl-C stops")
@@ -205,10 +205,10 @@ def _announce(project: Project, watch: Watch, choices: Choices) -> None:
         return
     offer = settings.offer(project.settings)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}
-    here = f"{shape.count(offer.cpus, 'core')} and {units.bytes_for_people(offer.memory)}"
+    here = f"{formatting.count(offer.cpus, 'core')} and {units.bytes_for_people(offer.memory)}"
     watch.say(
         Styled("pilotage", "bold"),
-        f" {_doing(project, choices, here)}; {shape.count(len(known), 'rule')}, Ctrl-C stops",
+        f" {_doing(project, choices, here)}; {formatting.count(len(known), 'rule')}, Ctrl-C stops",
     )
     texts = trigger_texts(known, str(project.root))
     wide = max((len(name) for name in known), default=0)

@@ -1,4 +1,4 @@
-"""`pilotage event`: send messages, and see what happened."""
+"""`pilotage event`: send and list events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, text
-from pilotage.cli import shape
-from pilotage.cli.answer import Answer, Stream, Styled, Table, columns, line
+from pilotage.cli import formatting
+from pilotage.cli.answer import Answer, AnswerStream, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.event import records
 from pilotage.event.records import StoredEvent
@@ -62,14 +62,14 @@ def _body(data: str) -> bytes:
 def ls(
     *,
     kind: _Kind = "*",
-    most: Annotated[int, Parameter(help="So many, the newest.")] = 50,
+    most: Annotated[int, Parameter(help="Show only the newest N.")] = 50,
     at: Common = HERE,
 ) -> Answer:
     """List events that fired rules and messages that came, the newest last."""
     with at.open() as project:
         found = records.newest(project.db, kind=kind, most=most)
     rows = tuple(
-        (one.id, shape.clock(one.event.time), one.event.kind, one.event.cause or "",
+        (one.id, formatting.clock(one.event.time), one.event.kind, one.event.cause or "",
          one.event.subject) for one in found
     )  # fmt: skip
     return Answer(
@@ -81,9 +81,9 @@ def ls(
 
 
 @app.command
-def tail(*, kind: _Kind = "*", at: Common = HERE) -> Stream:
+def tail(*, kind: _Kind = "*", at: Common = HERE) -> AnswerStream:
     """Print events as they come, until Ctrl-C."""
-    return Stream(_news(at, kind))
+    return AnswerStream(_news(at, kind))
 
 
 def _news(at: Common, kind: str) -> Iterator[Answer]:
@@ -96,7 +96,7 @@ def _news(at: Common, kind: str) -> Iterator[Answer]:
                 last = one.id
                 event = one.event
                 shown = line(
-                    Styled(f"{shape.clock(event.time)}  ", "dim"),
+                    Styled(f"{formatting.clock(event.time)}  ", "dim"),
                     f"{event.kind:<14}  {text.show(event.subject)}",
                 )
                 yield Answer(_data(one), (shown,), (one.id,))
@@ -106,7 +106,7 @@ def _news(at: Common, kind: str) -> Iterator[Answer]:
 def _data(one: StoredEvent) -> dict[str, Any]:
     event = one.event
     return {
-        "id": one.id, "time": shape.stamp(event.time), "kind": event.kind,
+        "id": one.id, "time": formatting.stamp(event.time), "kind": event.kind,
         "subject": event.subject, "version": event.version, "other": event.other,
         "data": event.data, "cause": event.cause,
     }  # fmt: skip

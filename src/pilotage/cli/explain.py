@@ -7,25 +7,27 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text
-from pilotage.cli import select, shape
+from pilotage.cli import formatting, select
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
 from pilotage.match import explain as explaining
 from pilotage.match.facts import Explanation
-from pilotage.status.explain import Witness
+from pilotage.status.explain import JobExplainer
 
 _MOST = 20
 
 
 def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
-    """Say why jobs do not run, or how they ended, and what to do."""
+    """Explain why jobs do not run, or how they ended, and what to do."""
     data: list[dict[str, Any]] = []
     shown: list[Shown] = []
     with at.open() as project:
         running = project.running()
         now = project.clock.now()
-        witness = Witness(project.db, project.settings, now=now, running=running, root=project.root)
+        witness = JobExplainer(
+            project.db, project.settings, now=now, running=running, root=project.root
+        )
         numbers = select.numbers(project, selector)
         for number in numbers[:_MOST] if at.mode == "table" else numbers:
             known = witness.facts(number)
@@ -33,12 +35,14 @@ def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
             data.append({"id": number, "state": known.job.state, **msgspec.to_builtins(found)})
             shown += [*([""] if shown else []), *_sheet(found, known.job.name, known.job.state)]
     more = len(numbers) - _MOST
-    notes = (f"… and {shape.count(more, 'job')} more",) if more > 0 and at.mode == "table" else ()
+    notes = (
+        (f"… and {formatting.count(more, 'job')} more",) if more > 0 and at.mode == "table" else ()
+    )
     return Answer({"jobs": data}, tuple(shown), tuple(numbers), notes)
 
 
 def _sheet(found: Explanation, name: str, state: str) -> list[Shown]:
-    style = shape.STYLES.get(state, "")
+    style = formatting.STYLES.get(state, "")
     parts: list[Shown] = [
         line(Styled(found.headline, style or "bold"), Styled(f"  ({text.show(name)})", "dim"))
     ]

@@ -1,4 +1,4 @@
-"""`pilotage pilot ls|show|drain|stop`: see the pilots of a project, and have them go."""
+"""`pilotage pilot ls|show|drain|stop|start`: list, control and start pilots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import shape, sheet
+from pilotage.cli import formatting, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.pilot.model import PilotState, Project
@@ -47,7 +47,7 @@ def ls(
     ended: Annotated[
         bool, Parameter(name=("--all", "-a"), help="Also pilots that have ended.")
     ] = False,
-    most: Annotated[int, Parameter(help="Only so many, the newest; 0 means all.")] = _MOST,
+    most: Annotated[int, Parameter(help="Show only the newest N; 0 means all.")] = _MOST,
     at: Common = HERE,
 ) -> Answer:
     """List pilots, the newest last."""
@@ -109,7 +109,7 @@ def _ask(numbers: tuple[int, ...], site: str, at: Common, asked: str) -> Answer:
         project.ask_pilots(list(chosen), asked)
         idle = not project.running()
     notes = ("nothing runs this project now: it is done at the next start",) if idle else ()
-    said = f"asked {shape.count(len(chosen), 'pilot')} to {asked}"
+    said = f"asked {formatting.count(len(chosen), 'pilot')} to {asked}"
     return Answer({"asked": asked, "pilots": list(chosen)}, (said,), tuple(chosen), notes)
 
 
@@ -119,8 +119,9 @@ def _data(one: PilotView) -> dict[str, Any]:
         "id": one.id, "name": one.name, "site": one.site, "pool": one.pool, "state": one.state,
         "reason": one.reason, "host": facts.host if facts else "", "cpus": _cpus(one),
         "used": one.used, "busy": one.busy, "resident": one.resident, "running": one.running,
-        "enrolled": shape.stamp(one.enrolled),
-        "seen": shape.stamp(one.seen), "ended": shape.stamp(one.ended), "asked": one.asked,
+        "enrolled": formatting.stamp(one.enrolled),
+        "seen": formatting.stamp(one.seen), "ended": formatting.stamp(one.ended),
+        "asked": one.asked,
     }  # fmt: skip
 
 
@@ -138,7 +139,7 @@ def _row(one: PilotView, now: float) -> tuple[Cell, ...]:
 
 
 def _busy(one: PilotView) -> str:
-    """Say how busy payloads keep the cores that they have; nothing if nobody measured."""
+    """Return how busy payloads keep the cores that they have; empty if not measured."""
     return "" if one.busy is None or not one.running else f"{one.busy:.0%}"
 
 
@@ -159,14 +160,14 @@ def _sheet(one: PilotView, jobs: list[tuple[int, str]], now: float) -> list[Show
         "reason": one.reason,
         "asked": one.asked,
         "site": f"{one.site}, pool {one.pool}" if one.pool else one.site,
-        "enrolled": shape.clock(one.enrolled),
+        "enrolled": formatting.clock(one.enrolled),
         "seen": f"{units.for_people(max(0.0, now - one.seen))} ago",
-        "ended": shape.clock(one.ended) if one.ended else "",
+        "ended": formatting.clock(one.ended) if one.ended else "",
     }
     if facts is not None:
         told |= {
             "node": f"{facts.host}: {facts.os} {facts.release} on {facts.arch}",
-            "has": f"{shape.count(facts.cpus, 'core')}, {one.used} in use, "
+            "has": f"{formatting.count(facts.cpus, 'core')}, {one.used} in use, "
             f"{units.bytes_for_people(facts.memory)} of memory, "
             f"{units.bytes_for_people(facts.disk)} of disk",
             "gpus": ", ".join(gpu.name for gpu in facts.gpus),
@@ -192,7 +193,7 @@ def _option(help_: str, **more: Any) -> Parameter:  # noqa: ANN401 - what cyclop
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PilotOptions:
-    """What each pilot is to have."""
+    """Resources of each pilot."""
 
     cpus: Annotated[int, _option("Cores of each.")] = 1
     memory: Annotated[str, _option("Memory of each, such as 8G.")] = ""
@@ -200,20 +201,13 @@ class PilotOptions:
     time: Annotated[str, _option("Wall time, such as 12h; else the site's default.")] = ""
     queue: Annotated[str, _option("Queue or partition; else the site's default.")] = ""
     account: Annotated[str, _option("Account; else the site's default.")] = ""
-    idle: Annotated[str, _option("Leave after so long without work, such as 5m.")] = ""
+    idle: Annotated[str, _option("Leave after this time without work, such as 5m.")] = ""
 
     def read(self) -> Wish:
         """Check what was asked for."""
-        from pilotage.batch import wish
+        from pilotage.pool.files import PilotResources
 
-        found = wish.Wish(
-            cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
-            gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
-            queue=self.queue, account=self.account,
-            idle=units.seconds(self.idle) if self.idle else None,
-        )  # fmt: skip
-        wish.check(found)
-        return found
+        return PilotResources(**vars(self)).wish()
 
 
 _PLAIN = PilotOptions()
@@ -228,7 +222,7 @@ def start(
     options: PilotOptions = _PLAIN,
     at: Common = HERE,
 ) -> Answer:
-    """Have pilots started at a site: they wait in its batch queue, and come when they run."""
+    """Start pilots at a site: they wait in its batch queue and connect once they run."""
     from pilotage.edge import view
     from pilotage.pool import site as pool_site
 
@@ -240,5 +234,5 @@ def start(
         numbers = project.want_pilots(site, options.read(), count, pool)
         idle = not project.running()
     notes = ("nothing runs this project now: it is done at the next start",) if idle else ()
-    said = f"asked for {shape.count(count, 'pilot')} at {site}"
+    said = f"asked for {formatting.count(count, 'pilot')} at {site}"
     return Answer({"pilots": numbers, "site": site}, (said,), tuple(numbers), notes)

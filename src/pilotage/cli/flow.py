@@ -1,4 +1,4 @@
-"""`pilotage flow`: run workflows across sites, see how far they are, and change their course."""
+"""`pilotage flow`: run, monitor and control workflows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, text
-from pilotage.cli import flow_sheet, shape
+from pilotage.cli import flow_sheet, formatting
 from pilotage.cli.answer import Answer, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
-    from pilotage.flow.view import Sheet
+    from pilotage.flow.view import FlowSheet
     from pilotage.hub.project import Project
 
 
 app = App(
-    name="flow", help="Run workflows across sites, and see how far they are.",
+    name="flow", help="Run and monitor workflows across sites.",
     group_commands="Commands",
 )  # fmt: skip
 
@@ -27,8 +27,8 @@ for _name, _place, _help in (
     ("submit", "flow_submit:submit", "Start a workflow from a TOML or JSON file."),
     ("graph", "flow_draw:graph", "Draw the steps of a workflow, or of a file."),
     ("retry", "flow_change:retry", "Run a workflow again from its failed steps, or from others."),
-    ("cancel", "flow_change:cancel", "Call workflows off."),
-    ("report", "flow_draw:report", "Write how a workflow went as one HTML file."),
+    ("cancel", "flow_change:cancel", "Cancel workflows."),
+    ("report", "flow_draw:report", "Write a report of a workflow as one HTML file."),
     ("crate", "flow_draw:crate", "Write a workflow with all of its provenance as an RO-Crate."),
     ("refused", "flow:refused", "List workflows that came by the broker and were refused."),
 ):
@@ -49,7 +49,7 @@ def ls(
     name: Annotated[str, Parameter(help="Only those whose name matches this glob.")] = "",
     tag: Annotated[str, Parameter(help="Only those with this label.")] = "",
     within: Annotated[bool, Parameter(help="Also those that are steps of others.")] = False,
-    limit: Annotated[int, Parameter(help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, Parameter(help="Show at most N, the newest first.")] = 50,
     at: Common = HERE,
 ) -> Answer:
     """List workflows, the newest first."""
@@ -79,20 +79,20 @@ def show(
     step: Annotated[str, Parameter(help="Only this step, with its tasks and attempts.")] = "",
     /,
     *,
-    story: Annotated[bool, Parameter(help="Tell all that happened, too.")] = False,
+    story: Annotated[bool, Parameter(help="Show the history, too.")] = False,
     state: Annotated[str, Parameter(help="Of a step: only its tasks in this state.")] = "",
-    limit: Annotated[int, Parameter(help="At most so many tasks or lines of the story.")] = 0,
+    limit: Annotated[int, Parameter(help="Show at most N tasks or lines of the story.")] = 0,
     at: Common = HERE,
 ) -> Answer:
     """Show how far each step of a workflow is, where, and why it waits."""
-    from pilotage.flow import detail
+    from pilotage.flow import view
 
     with at.open() as project:
         found = seen(project, number(project, flow))
         now = project.clock.now()
         if step:
             return _step(project, found, step, state, limit or _TASKS, now, story=story)
-        told = detail.story(project.db, found.row.id, most=limit or _LINES) if story else []
+        told = view.story(project.db, found.row.id, most=limit or _LINES) if story else []
     shown: list[Shown] = list(flow_sheet.whole(found, now))
     if told:
         shown += ["", *flow_sheet.story(told)]
@@ -106,20 +106,32 @@ def show(
 
 
 def _step(
-    project: Project, found: Sheet, name: str, state: str, limit: int, now: float, *, story: bool
+    project: Project,
+    found: FlowSheet,
+    name: str,
+    state: str,
+    limit: int,
+    now: float,
+    *,
+    story: bool,
 ) -> Answer:
-    from pilotage.flow import detail, why
+    from pilotage.flow import explain as flow_explain
     from pilotage.flow import explain as flow_view
+    from pilotage.flow import view
 
     one = next((each for each in found.steps if each.name == name), None)
     if one is None:
         raise no_step(found, name)
     number = found.row.id
-    tasks = detail.tasks(project.db, number, name, state=state, most=limit)
+    tasks = view.tasks(project.db, number, name, state=state, most=limit)
     # What happened to each of many tasks is much, and of little use.
-    told = detail.story(project.db, number, name, most=_LINES) if story or not one.each else []
+    told = view.story(project.db, number, name, most=_LINES) if story or not one.each else []
     silent = flow_view.silent(project.db, now, running=project.running())
-    whys = {each.item: why.task(each, silent, now) for each in found.open if each.step == name}
+    whys = {
+        each.item: flow_explain.explain_task(each, silent, now)
+        for each in found.open
+        if each.step == name
+    }
     shown = tuple(flow_sheet.one_step(one, tasks, told, now, whys))
     data = flow_sheet.data(one) | {
         "tasks": [
@@ -148,7 +160,7 @@ def explain(
     *,
     at: Common = HERE,
 ) -> Answer:
-    """Say why the steps of a workflow do not go on, or how they ended, and what to do."""
+    """Explain why steps of a workflow do not run, or how they ended, and what to do."""
     with at.open() as project:
         found = seen(project, number(project, flow))
     if step and step not in {one.name for one in found.steps}:
@@ -180,8 +192,8 @@ def explain(
     return Answer({"flow": data}, tuple(shown), (found.row.id,))
 
 
-def hints(found: Sheet) -> tuple[str, ...]:
-    """Say what a person could do about a flow."""
+def hints(found: FlowSheet) -> tuple[str, ...]:
+    """Return what a person could do about a flow."""
     number = found.row.id
     failed = [one for one in found.steps if one.state == "failed"]
     notes: list[str] = []
@@ -192,8 +204,8 @@ def hints(found: Sheet) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def no_step(found: Sheet, name: str) -> errors.NotFound:
-    """Say that a flow has no such step, and which one may be meant."""
+def no_step(found: FlowSheet, name: str) -> errors.NotFound:
+    """Return that a flow has no such step, and which one may be meant."""
     names = [one.name for one in found.steps]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(names[:20])}"
@@ -219,7 +231,7 @@ def numbers(project: Project, flows: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(number(project, one) for one in flows))
 
 
-def seen(project: Project, flow: int) -> Sheet:
+def seen(project: Project, flow: int) -> FlowSheet:
     """Read a flow, with why its steps wait."""
     from pilotage.flow import explain as flow_view
 
@@ -230,7 +242,7 @@ def seen(project: Project, flow: int) -> Sheet:
 
 
 def idle(project: Project) -> tuple[str, ...]:
-    """Say that nothing will happen, if so."""
+    """Return that nothing will happen, if so."""
     if project.running():
         return ()
     return ("nothing runs this project now; it is kept: start `pilotage up`",)
@@ -238,7 +250,7 @@ def idle(project: Project) -> tuple[str, ...]:
 
 def counted(count: int) -> str:
     """Write `1 step`, `2 steps`."""
-    return shape.count(count, "step")
+    return formatting.count(count, "step")
 
 
 _HEADS = columns("WHEN USER KEY REASON")
@@ -246,7 +258,7 @@ _HEADS = columns("WHEN USER KEY REASON")
 
 def refused(
     *,
-    limit: Annotated[int, Parameter(help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, Parameter(help="Show at most N, the newest first.")] = 50,
     at: Common = HERE,
 ) -> Answer:
     """List workflows that came by the broker and were refused, and why."""
@@ -255,14 +267,19 @@ def refused(
     told = Table(
         _HEADS,
         tuple(
-            (shape.clock(when), text.show(user), text.show(key), Styled(text.show(reason), "red"))
+            (
+                formatting.clock(when),
+                text.show(user),
+                text.show(key),
+                Styled(text.show(reason), "red"),
+            )
             for when, user, key, reason in found
         ),
     )
     return Answer(
         {
             "refused": [
-                {"time": shape.stamp(when), "user": user, "key": key, "reason": reason}
+                {"time": formatting.stamp(when), "user": user, "key": key, "reason": reason}
                 for when, user, key, reason in found
             ]
         },

@@ -1,4 +1,4 @@
-"""`pilotage flow retry` and `cancel`; saying the same twice changes nothing more."""
+"""`pilotage flow retry` and `cancel`; both are idempotent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pilotage.cli.answer import Answer, Table, columns
 from pilotage.cli.common import HERE, Common
 
 _HEADS = columns("ID> NAME WAS NOW")
-#: Names that are told at once.
+#: Most names in one message.
 _FEW = 8
 
 
@@ -28,13 +28,13 @@ def retry(
     at: Common = HERE,
 ) -> Answer:
     """Run a workflow again from its failed steps, or from others; what is done before stays."""
-    from pilotage.flow import moves
     from pilotage.flow import view as look
+    from pilotage.flow.rerun import rerun
 
     with at.open() as project:
         number = flow.number(project, name)
         with project.db.transaction():
-            steps = moves.rerun(project.db, number, from_, project.clock.now())
+            steps = rerun(project.db, number, from_, project.clock.now())
         project.poke()
         after = look.row(project.db, number)
         notes = flow.idle(project)
@@ -56,11 +56,11 @@ def cancel(
     ],
     /,
     *,
-    reason: Annotated[str, Parameter(help="Why, for those who look.")] = "",
+    reason: Annotated[str, Parameter(help="The reason, shown with the workflow.")] = "",
     wait: Annotated[bool, Parameter(help="Wait until all sites have said that it ended.")] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Call workflows off; what runs at sites is ended there."""
+    """Cancel workflows; what runs at sites is ended there."""
     from pilotage.base.owner import me
     from pilotage.flow import moves
     from pilotage.flow import view as look
@@ -70,9 +70,9 @@ def cancel(
         before = {one.id: one for one in look.some(project.db, numbers)}
         if len(numbers) == 1 and look.over(before[numbers[0]].state):
             message = f"flow {numbers[0]} is {before[numbers[0]].state} already"
-            raise errors.Conflict(message, hint="there is nothing left to call off")
+            raise errors.Conflict(message, hint="it has ended already")
         live = [one for one in numbers if not look.over(before[one].state)]
-        said = reason or f"called off by {me()}"
+        said = reason or f"cancelled by {me()}"
         with project.db.transaction():
             for number in live:
                 moves.cancel(project.db, number, said, project.clock.now())

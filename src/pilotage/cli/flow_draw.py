@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage import __version__
-from pilotage.cli import flow, flow_submit, picture, shape
+from pilotage.cli import flow, flow_submit, formatting, picture
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.flow import picture as pictures
@@ -89,7 +89,7 @@ def crate(
             project.db, number, out, project.clock.now(), __version__, license_=license_,
             fetch=_fetch if data else None,
         )  # fmt: skip
-    told = f"wrote {out}: {shape.count(count, 'file')}"
+    told = f"wrote {out}: {formatting.count(count, 'file')}"
     return Answer(
         {"flow": number, "path": str(out.absolute()), "files": count}, (told,), (str(out),)
     )

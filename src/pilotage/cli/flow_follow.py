@@ -1,4 +1,4 @@
-"""Follow a workflow until its end, with a line for each step that is under way."""
+"""Follow a workflow until its end, with a line for each running step."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pilotage.base import errors, units
-from pilotage.cli import flow, flow_sheet, live, render, shape
+from pilotage.cli import flow, flow_sheet, formatting, live, render
 from pilotage.cli.answer import Answer, Cell, Styled
 from pilotage.flow import view
 
 if TYPE_CHECKING:
     from pilotage.cli.common import Common
-    from pilotage.flow.view import Row, Sheet
+    from pilotage.flow.view import FlowSheet, FlowSummary
     from pilotage.hub.project import Project
 
-#: Seconds between two looks: at what is cheap to read, and at each step.
+#: Seconds between two polls: of the summary, and of each step.
 _GLANCE_S, _LOOK_S = 0.1, 1.0
 #: Steps that are shown at once, and letters of a bar.
 _FEW, _BAR = 12, 20
@@ -69,12 +69,14 @@ def until_over(number: int, at: Common, patience: float | None = None) -> None:
             board.clear()
 
 
-def _too_late(one: Row, patience: float) -> errors.TimedOut:
+def _too_late(one: FlowSummary, patience: float) -> errors.TimedOut:
     message = (
         f"flow {one.id} is {one.state} after {units.for_people(patience)}: "
         f"{flow_sheet.far(one)} steps are over"
     )
-    return errors.TimedOut(message, hint=f"it goes on: `pilotage flow show {one.id}` shows how far")
+    return errors.TimedOut(
+        message, hint=f"it continues: `pilotage flow show {one.id}` shows its progress"
+    )
 
 
 def _show(
@@ -94,7 +96,7 @@ def _show(
         told[one.name] = one.state
 
 
-def lines(found: Sheet, now: float) -> list[list[Cell]]:
+def lines(found: FlowSheet, now: float) -> list[list[Cell]]:
     """Write how far a flow is: a line for it, and one for each step that is under way."""
     one = found.row
     head: list[Cell] = [
@@ -116,5 +118,5 @@ def lines(found: Sheet, now: float) -> list[list[Cell]]:
         )  # fmt: skip
     more = len(busy) - _FEW
     if more > 0:
-        rows.append([f"  … and {shape.count(more, 'more step')}"])
+        rows.append([f"  … and {formatting.count(more, 'more step')}"])
     return rows

@@ -1,4 +1,4 @@
-"""Flows, steps, tasks and attempts, as data for programs and as sheets for people."""
+"""Format flows, steps, tasks and attempts as data and as text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text, units
-from pilotage.cli import shape, sheet
+from pilotage.cli import formatting, sheet
 from pilotage.cli.answer import Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.flow import view
-from pilotage.flow.detail import Task
-from pilotage.flow.records import AttemptRow, Line
-from pilotage.flow.view import Row, Sheet, StepRow
+from pilotage.flow.records import AttemptRow, StoryLine
+from pilotage.flow.view import FlowSheet, FlowSummary, StepSummary, TaskDetail
 
 _FLOWS = columns("ID> NAME STATE STEPS> TIME> OWNER REASON")
 _STEPS = columns("STEP STATE TASKS> SITE TRIES> TIME> LEFT> READ> WHY")
@@ -30,32 +29,32 @@ def state(word: str) -> Styled:
     """Write a state in its colour."""
     if word in _STYLES:
         return Styled(word.replace("_", " "), _STYLES[word])
-    return shape.state(word)
+    return formatting.state(word)
 
 
 def data(one: msgspec.Struct) -> dict[str, Any]:
     """Write a row for programs, with times as they read them."""
     found: dict[str, Any] = msgspec.to_builtins(one)
-    return found | {name: shape.stamp(found[name]) for name in _TIMES if name in found}
+    return found | {name: formatting.stamp(found[name]) for name in _TIMES if name in found}
 
 
-def flows(found: Iterable[Row], now: float) -> Table:
+def flows(found: Iterable[FlowSummary], now: float) -> Table:
     """Write flows as a table."""
     return Table(_FLOWS, tuple(_flow(one, now) for one in found))
 
 
-def _flow(one: Row, now: float) -> tuple[Cell, ...]:
+def _flow(one: FlowSummary, now: float) -> tuple[Cell, ...]:
     time = units.for_people(max(0.0, (one.ended or now) - one.created))
     return one.id, one.name, state(one.state), far(one), time, one.owner, text.show(one.reason)
 
 
-def far(one: Row) -> str:
-    """Say how many steps of a flow are over."""
+def far(one: FlowSummary) -> str:
+    """Return how many steps of a flow are over."""
     over = sum(count for word, count in one.steps.items() if view.over(word))
     return f"{over}/{sum(one.steps.values())}"
 
 
-def whole(found: Sheet, now: float) -> Iterator[Shown]:
+def whole(found: FlowSheet, now: float) -> Iterator[Shown]:
     """Write a flow and its steps."""
     one, flow = found.row, found.flow
     yield line(Styled(f"flow {one.id}", "bold"), f"  {text.show(one.name)}  ", state(one.state))
@@ -72,12 +71,14 @@ def whole(found: Sheet, now: float) -> Iterator[Shown]:
         "tag": one.tag,
         "came by": f"a {one.source}" if one.source in ("command", "message") else one.source,
         "within": f"task {one.parent}" if one.parent is not None else "",
-        "made": shape.clock(one.created),
+        "made": formatting.clock(one.created),
         "time": units.for_people(max(0.0, (one.ended or now) - one.created)),
         "data": f"{_bytes(left) or '0 B'} left, {_bytes(moved) or '0 B'} read"
         if left or moved
         else "",
-        "cleared": f"its data was removed at {shape.clock(one.cleared)}" if one.cleared else "",
+        "cleared": f"its data was removed at {formatting.clock(one.cleared)}"
+        if one.cleared
+        else "",
     }
     for name, value in facts.items():
         if value:
@@ -86,7 +87,7 @@ def whole(found: Sheet, now: float) -> Iterator[Shown]:
     yield Table(_STEPS, tuple(_step(step, now) for step in found.steps))
 
 
-def _step(one: StepRow, now: float) -> tuple[Cell, ...]:
+def _step(one: StepSummary, now: float) -> tuple[Cell, ...]:
     seconds = one.seconds(now)
     return (
         text.show(one.name), state(one.state), f"{one.done}/{one.total}" if one.each else "",
@@ -100,7 +101,7 @@ def _bytes(count: int) -> str:
     return units.bytes_for_people(count) if count else ""
 
 
-def one_step(one: StepRow, tasks: Sequence[Task], told: Sequence[Line], now: float,
+def one_step(one: StepSummary, tasks: Sequence[TaskDetail], told: Sequence[StoryLine], now: float,
              whys: dict[int, str]) -> Iterator[Shown]:  # fmt: skip
     """Write a step with its tasks, the attempts at them and what happened."""
     yield line(Styled(f"step {text.show(one.name)}", "bold"), "  ", state(one.state))
@@ -112,9 +113,9 @@ def one_step(one: StepRow, tasks: Sequence[Task], told: Sequence[Line], now: flo
         "needs": ", ".join(one.needs),
         "sites": ", ".join(one.sites),
         "tasks": counts if one.each else "",
-        "started": shape.clock(one.started) if one.started else "",
+        "started": formatting.clock(one.started) if one.started else "",
         "time": "" if seconds is None else units.for_people(seconds),
-        "left": f"{shape.count(one.files, 'file')}, {units.bytes_for_people(one.bytes)}"
+        "left": f"{formatting.count(one.files, 'file')}, {units.bytes_for_people(one.bytes)}"
         if one.files or one.bytes
         else "",
         "read": _bytes(one.read),
@@ -141,7 +142,7 @@ def one_step(one: StepRow, tasks: Sequence[Task], told: Sequence[Line], now: flo
         yield from (_told(each) for each in reversed(told))
 
 
-def _task(one: Task, why: str, now: float) -> tuple[Cell, ...]:
+def _task(one: TaskDetail, why: str, now: float) -> tuple[Cell, ...]:
     last = one.attempts[-1] if one.attempts else None
     seconds = None if one.started is None else (one.ended or now) - one.started
     return (
@@ -157,26 +158,28 @@ def _short(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return shown if len(shown) <= 40 else shown[:39] + "…"
 
 
-def _try(task: Task, one: AttemptRow, now: float) -> tuple[Cell, ...]:
+def _try(task: TaskDetail, one: AttemptRow, now: float) -> tuple[Cell, ...]:
     seconds = None if one.started is None else (one.ended or now) - one.started
     words = one.reason + (" (does not count any more)" if one.fenced else "")
     return (
         task.item, one.number, state(one.state), view.place(one.way, one.site), one.job or "",
-        shape.clock(one.created), "" if seconds is None else units.for_people(max(0.0, seconds)),
+        formatting.clock(one.created),
+        "" if seconds is None else units.for_people(max(0.0, seconds)),
         _bytes(one.bytes), _bytes(one.read), text.show(words.strip()),
     )  # fmt: skip
 
 
-def _told(one: Line) -> Shown:
+def _told(one: StoryLine) -> Shown:
     about = one.step or "flow"
     which = f" (task {one.task}, attempt {one.number})" if one.number else ""
     words = f"  {text.show(one.words)}" if one.words else ""
     return line(
-        Styled(shape.clock(one.time), "dim"), f"  {text.show(about)}{which}  ", state(one.state),
+        Styled(formatting.clock(one.time), "dim"),
+        f"  {text.show(about)}{which}  ", state(one.state),
         words,
     )  # fmt: skip
 
 
-def story(told: Sequence[Line]) -> Iterator[Shown]:
+def story(told: Sequence[StoryLine]) -> Iterator[Shown]:
     """Write what happened, the oldest first."""
     return (_told(each) for each in reversed(told))

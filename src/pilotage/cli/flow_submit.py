@@ -40,10 +40,10 @@ def submit(
     tag: Annotated[str, Parameter(help="A label, for `flow ls --tag`.")] = "",
     wait: Annotated[bool, Parameter(help="Wait for its end, and show how far it is.")] = False,
     timeout: Annotated[
-        str, Parameter(help="With --wait: give up after `30s`, `1h`, …; the flow goes on.")
+        str, Parameter(help="With --wait: stop waiting after `30s`, `1h`, …; the flow continues.")
     ] = "",
     dry_run: Annotated[
-        bool, Parameter(name=("--dry-run", "-n"), help="Only check it, and say what it would do.")
+        bool, Parameter(name=("--dry-run", "-n"), help="Show what it would do; start nothing.")
     ] = False,
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
@@ -90,7 +90,7 @@ def params(given: Sequence[str]) -> dict[str, str]:
 
 
 def is_file(name: str) -> bool:
-    """Say whether a word means a file rather than a flow."""
+    """Return whether a word means a file rather than a flow."""
     return name == "-" or name.endswith(_ENDS) or Path(name).is_file()
 
 
@@ -127,7 +127,7 @@ def _chain(source: bytes) -> Flow | None:
     """Read a definition of Argo, if it is one."""
     from pilotage.bus import balsam
     from pilotage.bus.model import Chain
-    from pilotage.flow.chain import from_chain
+    from pilotage.flow.read import from_chain
 
     try:
         found = msgspec.json.decode(source)
@@ -140,7 +140,7 @@ def _chain(source: bytes) -> Flow | None:
 
 
 def _plan(asked: Flow, notes: tuple[str, ...]) -> Answer:
-    """Say what would be started, and draw it."""
+    """Return what would be started, and draw it."""
     from pilotage.draw.graph import as_text
     from pilotage.flow import picture
 

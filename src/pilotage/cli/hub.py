@@ -1,4 +1,4 @@
-"""`pilotage hub`: run the project for pilots elsewhere, and nothing on this machine."""
+"""`pilotage hub`: run the project with pilots only."""
 
 from __future__ import annotations
 

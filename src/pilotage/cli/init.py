@@ -1,4 +1,4 @@
-"""`pilotage init`: make a project."""
+"""`pilotage init`: create a project."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SETTINGS = """\
 _RULES = """\
 # Rules: what to wait for, and what to run then. A change takes effect as soon as it is saved.
 # `pilotage rule check` looks for mistakes,
-# `pilotage rule test --event FILE` says what would happen.
+# `pilotage rule test --event FILE` shows what would happen.
 
 # Each text file in inbox/ is written in capitals to outbox/.
 # {path} is the file that came, {match.name} what `{name}` stood for.
@@ -69,12 +69,12 @@ outputs = { result = "outbox/{match.name}.txt" }
 
 
 def init(
-    folder: Annotated[Path, Parameter(help="The folder; it is made if need be.")] = Path(),
+    folder: Annotated[Path, Parameter(help="The folder; created if missing.")] = Path(),
     /,
     *,
     at: Common = HERE,
 ) -> Answer:
-    """Make a project in a folder, with settings and a first rule that works."""
+    """Create a project in a folder, with settings and a working example rule."""
     root = (at.project or Path()) / folder
     try:
         made = make(root.resolve())
@@ -94,7 +94,7 @@ def init(
 
 
 def make(root: Path) -> list[str]:
-    """Write what is not there yet, and say what that was."""
+    """Write missing files, and return their names."""
     made = []
     for name, content in ((settings.FILE, _SETTINGS), ("rules/example.toml", _RULES)):
         file = root / name

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import select, shape, sheet
+from pilotage.cli import formatting, select, sheet
 from pilotage.cli.answer import Answer, Shown
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
-from pilotage.match.sites import SiteView
+
+if TYPE_CHECKING:
+    from pilotage.match.sites import SiteView
 
 app = App(name="job", help="List, show and forget jobs.", group_commands="Commands")
 for _place, _help in (
     ("submit:submit", "Queue a command, a script or a job file."),
-    ("verbs:cancel", "Call jobs off."),
-    ("verbs:hold", "Keep jobs from going on."),
-    ("verbs:release", "Let held jobs go on."),
-    ("verbs:retry", "Try jobs again that ended badly."),
+    ("verbs:cancel", "Cancel jobs."),
+    ("verbs:hold", "Hold jobs: they do not start until released."),
+    ("verbs:release", "Release held jobs."),
+    ("verbs:retry", "Retry failed jobs."),
 ):
     app.command(f"pilotage.cli.{_place}", help=_help)
 _MOST = 50
@@ -37,7 +39,7 @@ def ls(
     name: Annotated[str, Parameter(help="Only jobs with this name; a glob.")] = "*",
     tag: Annotated[str, Parameter(help="Only jobs with this label.")] = "",
     since: Annotated[str, Parameter(help="Only jobs made in the last `1h`, `2d`, …")] = "",
-    most: Annotated[int, Parameter(help="Only so many, the newest; 0 means all.")] = _MOST,
+    most: Annotated[int, Parameter(help="Show only the newest N; 0 means all.")] = _MOST,
     at: Common = HERE,
 ) -> Answer:
     """List jobs, the newest last."""
@@ -48,7 +50,7 @@ def ls(
             states=state, name=name, tag=tag, since=start, most=most + 1 if most else 2**62
         )
         found = project.jobs(wanted)
-        where = shape.where(project.db, found) if at.mode != "quiet" else {}
+        where = formatting.where(project.db, found) if at.mode != "quiet" else {}
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
             from pilotage.status import explain as facts
@@ -60,15 +62,15 @@ def ls(
     more = bool(most) and len(found) > most
     found = found[-most:] if more else found
     return Answer(
-        data={"jobs": [shape.job(one, where.get(one.id)) for one in found], "more": more},
-        shown=(shape.jobs(found, now, where, reasons),) if found else (),
+        data={"jobs": [formatting.job(one, where.get(one.id)) for one in found], "more": more},
+        shown=(formatting.jobs(found, now, where, reasons),) if found else (),
         ids=tuple(one.id for one in found),
         notes=_notes(found, more=more),
     )
 
 
 def _sites(project: Project, found: list[Job], now: float) -> SiteView | None:
-    """Read how sites are that queued jobs name; nothing if none does."""
+    """Read the state of sites that queued jobs name; None if there are none."""
     named = {one.spec.site for one in found if one.state is State.QUEUED and one.spec.site}
     if not named:
         return None
@@ -98,11 +100,11 @@ def show(
         for number in select.numbers(project, selector):
             one = project.job(number)
             attempts = project.attempts(number)
-            place = shape.where(project.db, [one]).get(number)
-            facts = shape.job(one, place) | shape.definition(one)
+            place = formatting.where(project.db, [one]).get(number)
+            facts = formatting.job(one, place) | formatting.definition(one)
             sender = owner_of(project.db, number)
             facts |= {} if sender is None else {"user": sender}
-            data.append(facts | {"attempts": [shape.attempt(each) for each in attempts]})
+            data.append(facts | {"attempts": [formatting.attempt(each) for each in attempts]})
             shown += [*([""] if shown else []), *sheet.job(one, attempts, now, sender, place)]
     return Answer({"jobs": data}, tuple(shown), tuple(each["id"] for each in data))
 
@@ -118,7 +120,7 @@ def purge(
     with at.open() as project:
         before = project.clock.now() - units.seconds(older)
         count = len(project.db.rows("job_purgeable", before=before, most=2**62))
-        words = f"{shape.count(count, 'job')} that ended before {shape.clock(before)}"
+        words = f"{formatting.count(count, 'job')} that ended before {formatting.clock(before)}"
         if count and not yes and not ask(f"forget {words}, with their logs?"):
             return Answer({"purged": 0}, notes=("nothing was forgotten",))
         _forget(project, before)
@@ -138,7 +140,7 @@ def _forget(project: Project, before: float) -> None:
 def ask(question: str) -> bool:
     """Ask a person; where there is none, refuse."""
     if not sys.stdin.isatty():
-        message = "this removes data, and there is nobody to ask"
+        message = "this removes data, and there is no terminal to ask"
         raise errors.UsageError(message, hint="add `--yes` if it is meant")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

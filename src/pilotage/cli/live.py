@@ -1,4 +1,4 @@
-"""Lines at the bottom of a terminal that are written anew, and nothing where there is none."""
+"""A board of lines that is redrawn at the bottom of a terminal; silent without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pilotage logs`: what jobs wrote."""
+"""`pilotage logs`: print the output of jobs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from pilotage.base import errors
-from pilotage.cli import select, shape
-from pilotage.cli.answer import Answer, Stream
+from pilotage.cli import formatting, select
+from pilotage.cli.answer import Answer, AnswerStream
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
 from pilotage.hub.project import Project
@@ -27,22 +27,22 @@ def logs(
     /,
     *,
     follow: Annotated[
-        bool, Parameter(name=("--follow", "-f"), help="Go on until the jobs end.")
+        bool, Parameter(name=("--follow", "-f"), help="Follow the output until the jobs end.")
     ] = False,
     stderr: Annotated[bool, Parameter(help="Standard error instead.")] = False,
     attempt: Annotated[int | None, Parameter(help="This attempt; else the last one.")] = None,
     lines: Annotated[
-        int | None, Parameter(name=("--lines", "-n"), help="Only so many lines at the end.")
+        int | None, Parameter(name=("--lines", "-n"), help="Show only the last N lines.")
     ] = None,
     at: Common = HERE,
-) -> Answer | Stream:
+) -> Answer | AnswerStream:
     """Print what jobs wrote to standard output."""
     name: Name = "stderr" if stderr else "stdout"
     if lines is not None and lines < 0:
         message = f"cannot print {lines} lines"
         raise errors.UsageError(message, hint="`-n 20` prints the last 20")
     if follow:
-        return Stream(_follow(at, selector, name, lines))
+        return AnswerStream(_follow(at, selector, name, lines))
     with at.open() as project:
         numbers = select.numbers(project, selector)
         many = len(numbers) > 1
@@ -93,7 +93,7 @@ def _attempt(job: Job, attempts: Sequence[Attempt], wanted: int | None) -> Attem
         if one.number == wanted:
             return one
     message = f"job {job.id} has no attempt {wanted}"
-    had = shape.count(len(attempts), "attempt")
+    had = formatting.count(len(attempts), "attempt")
     raise errors.NotFound(message, hint=f"it has had {had}: `pilotage job show {job.id}`")
 
 
@@ -107,10 +107,10 @@ def _data(job: Job, attempt: int, name: Name, content: bytes) -> dict[str, Any]:
 
 
 def _follow(at: Common, selector: Sequence[str], name: Name, lines: int | None) -> Iterator[Answer]:
-    """Go from job to job and give what is new, until all have ended and all is given."""
+    """Yield new output of each job in turn, until all have ended."""
     with at.open() as project:
         numbers = select.numbers(project, selector)
-        if not project.running() and not all(shape.ended(project.job(one)) for one in numbers):
+        if not project.running() and not all(formatting.ended(project.job(one)) for one in numbers):
             yield Answer(
                 {"note": "nothing runs"}, notes=("nothing runs this project: `pilotage up`",)
             )
@@ -124,7 +124,7 @@ def _follow(at: Common, selector: Sequence[str], name: Name, lines: int | None) 
                     head = _head(job) if len(numbers) > 1 and job.id != last else b""
                     last = job.id
                     yield Answer(_data(job, job.attempt, name, content), raw=head + content)
-            if all(shape.ended(job) for job in jobs):
+            if all(formatting.ended(job) for job in jobs):
                 return
             time.sleep(_GLANCE_S)
 

@@ -1,4 +1,4 @@
-"""From the words of a command line to an exit status."""
+"""Entry point: run a command line and return its exit status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def usage_error(found: CycloptsError) -> errors.UsageError:
     found.verbose = False
     message = str(found).strip()
     chain = " ".join(["pilotage", *(found.command_chain or ())])
-    hint = f"`{chain} --help` tells more"
+    hint = f"`{chain} --help` shows more"
     if chosen := _CHOOSE.search(message):
         hint = f"it may be {chosen[1]}"
     if meant := _MEANT.search(message):
@@ -76,7 +76,7 @@ def main() -> int:
         sys.stderr.write("\ninterrupted\n")
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has left; Python would complain once more when it closes the stream.
+        # The reader has gone; Python would report it again when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the last handler there is

@@ -1,4 +1,4 @@
-"""`pilotage rule graph`, and what all commands that draw have in common."""
+"""`pilotage rule graph`, and output options of all commands that draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pilotage pilot`: be a pilot here, or pack one for other machines."""
+"""`pilotage pilot`: run a pilot here, or pack one for other machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ for _name, _help in (
     ("stop", "Have pilots end what they run, and leave."),
 ):
     app.command(f"pilotage.cli.fleet:{_name}", help=_help)
-app.command("pilotage.cli.fleet:start", help="Have pilots started at a site.")
+app.command("pilotage.cli.fleet:start", help="Start pilots at a site.")
 
 
 @app.command(help_flags=())

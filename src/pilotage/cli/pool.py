@@ -1,4 +1,4 @@
-"""`pilotage pool`: see what pools of pilots do and why, and steer them."""
+"""`pilotage pool`: show and control pools of pilots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import job, shape, sheet
+from pilotage.cli import formatting, job, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.pool import files, view
@@ -18,37 +18,39 @@ from pilotage.pool.words import share, volume
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
-    from pilotage.pool.state import Set, Step, Taken
-    from pilotage.pool.view import Look, Sample
+    from pilotage.pool.state import PoolOverrides, PoolStep, Taken
+    from pilotage.pool.view import Look, PoolSample
 
 
 app = App(
-    name="pool", help="See what pools of pilots do and why, and steer them.",
+    name="pool", help="Show and control pools of pilots.",
     group_commands="Commands",
 )  # fmt: skip
 
 app.command(
-    "pilotage.cli.pool_add:add", name="add", help="Write the file of a new pool; it counts at once."
+    "pilotage.cli.pool_add:add",
+    name="add",
+    help="Write the file of a new pool; it takes effect at once.",
 )
 
 app.command(
     "pilotage.cli.pool:shrink", name="shrink",
-    help="Make a pool smaller now; what runs goes on, unless you say `--kill`.",
+    help="Shrink a pool now; running jobs continue unless you give `--kill`.",
 )  # fmt: skip
 
 app.command(
     "pilotage.cli.pool_simulate:simulate", name="simulate",
-    help="Try policies on recorded jobs, or on a made-up world.",
+    help="Test policies on recorded jobs or on built-in scenarios.",
 )  # fmt: skip
 
 app.command(
     "pilotage.cli.pool_run:run", name="run",
-    help="Steer pools as a configuration of COBalD says, until Ctrl-C.",
+    help="Control pools by a COBalD configuration, until Ctrl-C.",
 )  # fmt: skip
 
 app.command(
     "pilotage.cli.pool_import:import_", name="import",
-    help="Write files of sites and pools as TARDIS has them.",
+    help="Convert sites and pools of a TARDIS configuration.",
 )  # fmt: skip
 
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
@@ -76,12 +78,12 @@ class Changes:
     ask_above: Annotated[int | None, Parameter(help="Ask about more cores than this.")] = None
     reset: Annotated[bool, Parameter(help="Go back to what the file says, first.")] = False
     demand: Annotated[
-        float | None, Parameter(help="Cores that it shall have, if it is steered from outside.")
+        float | None, Parameter(help="Demand in cores, for a pool with an external controller.")
     ] = None  # fmt: skip
 
-    def apply(self, before: Set) -> Set:
+    def apply(self, before: PoolOverrides) -> PoolOverrides:
         """Change what was set before."""
-        from pilotage.pool.state import Set
+        from pilotage.pool.state import PoolOverrides
 
         if self.allow and self.ask_above is not None:
             raise errors.UsageError("`--allow` asks about nothing, and `--ask-above` does")
@@ -92,7 +94,7 @@ class Changes:
         told = {key: value for key, value in given.items() if value is not None}
         if not told and not self.reset and self.demand is None:
             raise errors.UsageError("set what?", hint="`--maximum 64`, `--allow` or `--reset`")
-        return msgspec.structs.replace(Set() if self.reset else before, **told)
+        return msgspec.structs.replace(PoolOverrides() if self.reset else before, **told)
 
 
 _NOTHING = Changes()
@@ -139,7 +141,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
 def plan(
     name: Annotated[str, Parameter(help="Only this pool; else all.")] = "", /, *, at: Common = HERE
 ) -> Answer:
-    """Say what each pool would do now and why; nothing is done."""
+    """Show what each pool would do now and why; do nothing."""
     with at.open() as project:
         now = project.clock.now()
         looks = view.pools(project.db, project.root, now)
@@ -147,7 +149,7 @@ def plan(
             looks = [view.pool(project.db, project.root, name, now)]
         steps = view.plan(project.db, project.root, now)
     unseen = [one.name for one in looks if one.name not in steps]
-    notes = [f"nobody has seen {one} yet: `pilotage up` looks after it" for one in unseen]
+    notes = [f"{one} has not been checked yet: `pilotage up` does it" for one in unseen]
     shown = [part for one in looks if one.name in steps for part in _planned(one, steps[one.name])]
     data = [
         {"name": one.name, "sees": msgspec.to_builtins(one), "does": _does(steps[one.name])}
@@ -205,7 +207,7 @@ def pause(name: _Name, /, *, at: Common = HERE) -> Answer:
 
 @app.command
 def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Let a pool go on, whoever had paused it; what failed before counts no more."""
+    """Resume a paused pool, and forget its earlier failures."""
     return _ask(name, at, pause=False)
 
 
@@ -246,12 +248,12 @@ def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Show
         "control": one.control,
         "steered by": one.steered,
         "bounds": f"{bounds}; {one.pending} pilots may wait" if one.maximum else "",
-        "asks first": f"above {shape.count(one.ask_above, 'core')}" if one.ask_above else "",
+        "asks first": f"above {formatting.count(one.ask_above, 'core')}" if one.ask_above else "",
         "set": ", ".join(f"{key} = {value}" for key, value in changed.items()),
         "sees": _sees(one) if one.looked else "",
         "payloads": _payloads(one),
         "does": f"demands {volume(one.demand)}: {one.words}" if one.words else "",
-        "looked": shape.clock(one.looked) if one.looked else "",
+        "looked": formatting.clock(one.looked) if one.looked else "",
         "pilots": ", ".join(f"{count} {state}" for state, count in states.items()),
         "used": used,
         "file": file,
@@ -261,7 +263,7 @@ def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Show
     return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
 
 
-def _curves(past: Sequence[Sample]) -> list[Shown]:
+def _curves(past: Sequence[PoolSample]) -> list[Shown]:
     """Draw the last hour, if there is something to see."""
     from pilotage.cli.curve import curves
 
@@ -290,28 +292,28 @@ def _sees(one: Look) -> str:
 
 
 def _payloads(one: Look) -> str:
-    """Say how busy payloads keep their cores, if that was measured."""
+    """Return how busy payloads keep their cores, if that was measured."""
     if one.busy is None:
         return ""
     return f"keep {one.busy:.0%} of their cores busy{', and starve' if one.starved else ''}"
 
 
-def _does(step: Step) -> dict[str, Any]:
+def _does(step: PoolStep) -> dict[str, Any]:
     return {
         "demand": step.demand, "order": step.order, "cancel": step.cancel,
         "drain": step.drain + step.release, "recall": step.recall, "why": step.words,
     }  # fmt: skip
 
 
-def _planned(one: Look, step: Step) -> list[Shown]:
+def _planned(one: Look, step: PoolStep) -> list[Shown]:
     acts = [
-        (step.order, f"asks for {shape.count(step.order, 'pilot')}"),
-        (step.cancel, f"calls {shape.count(step.cancel, 'pilot')} off"),
+        (step.order, f"asks for {formatting.count(step.order, 'pilot')}"),
+        (step.cancel, f"cancels {formatting.count(step.cancel, 'pilot')}"),
         (
             step.drain + step.release,
-            f"drains {shape.count(step.drain + step.release, 'pilot')}, idle ones first",
+            f"drains {formatting.count(step.drain + step.release, 'pilot')}, idle ones first",
         ),
-        (step.recall, f"calls {shape.count(step.recall, 'pilot')} back"),
+        (step.recall, f"calls {formatting.count(step.recall, 'pilot')} back"),
     ]
     does = ", ".join(words for count, words in acts if count) or "does nothing"
     return [
@@ -323,29 +325,29 @@ def _planned(one: Look, step: Step) -> list[Shown]:
 
 def shrink(
     name: Annotated[str, Parameter(help="Name of the pool.")],
-    cores: Annotated[int, Parameter(help="Cores that it shall have at most.")] = 0,
+    cores: Annotated[int, Parameter(help="Cores to keep at most.")] = 0,
     /,
     *,
     kill: Annotated[
-        bool, Parameter(help="Also end what runs; those jobs are queued again.", negative="")
+        bool, Parameter(help="Also stop running jobs; they are queued again.", negative="")
     ] = False,
     yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask.")] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Make a pool smaller now: those without a job go first, the others when theirs are over."""
+    """Shrink a pool now: idle pilots leave first, others when their jobs have ended."""
     from pilotage.pool import view
 
     if cores < 0:
         raise errors.UsageError(f"a pool cannot have {cores} cores")
     with at.open() as project:
         who = view.leaving(project.db, project.root, name, cores, kill=kill)
-        jobs = shape.count(who.jobs, "job")
+        jobs = formatting.count(who.jobs, "job")
         if who.jobs and not yes and not job.ask(f"end {jobs} that run, to be queued again?"):
             return Answer({"pool": name, "drain": [], "stop": []}, notes=("nothing was done",))
         with project.db.transaction():
             words = view.shrink(project.db, project.root, name, cores, who)
         idle = not project.running()
-    said = f"{shape.count(len(who.drain), 'pilot')} of {name} take no more jobs and leave"
+    said = f"{formatting.count(len(who.drain), 'pilot')} of {name} take no more jobs and leave"
     said += f", {len(who.stop)} are stopped with {jobs}" if who.stop else ""
     notes = ("nothing runs this project now: it is done at the next start",) if idle else ()
     data = {"pool": name, "cores": cores, "drain": list(who.drain), "stop": list(who.stop)}

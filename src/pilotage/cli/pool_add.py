@@ -1,4 +1,4 @@
-"""`pilotage pool add`: write the file of a new pool, with a word on each key."""
+"""`pilotage pool add`: write the file of a new pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.edge import view
 from pilotage.pool import files
 from pilotage.pool import site as pool_site
-from pilotage.pool.files import Pilot, Pool
+from pilotage.pool.files import PilotResources, Pool
 
 _PILOT = ("cpus", "memory", "gpus", "time", "queue", "account")
 #: What may be said of a pool, and an example where nothing is.
@@ -35,13 +35,13 @@ _PILOT_KEYS = {
     "idle": ("It leaves by itself after so long without work.", '"10m"'),
 }
 _CONTROL = """
-# Our own law decides: it orders what has waited for a while, and lets idle pilots go.
+# The AIMD policy decides: it orders what has waited for a while, and lets idle pilots go.
 # `pilotage pool simulate` tries others.
 #[control]
 #kind = "aimd"
-# A need must last so long before pilots are ordered for it.
+# Time that jobs must wait before pilots are ordered for them.
 #patience = "15m"
-# A pilot without a job is kept so long.
+# Time that an idle pilot is kept.
 #rest = "5m"
 """
 
@@ -67,7 +67,7 @@ class Described:
     def pool(self) -> Pool:
         """Make a pool of it."""
         given = asdict(self)
-        pilot = Pilot(**{key: given.pop(key) for key in _PILOT})
+        pilot = PilotResources(**{key: given.pop(key) for key in _PILOT})
         return Pool(**given, pilot=pilot)
 
 
@@ -113,7 +113,7 @@ def text(name: str, made: Pool) -> str:
         lines += _key(key, getattr(made, key), getattr(plain, key), about, example)
     lines += ["", "# What each of its pilots is.", "[pilot]"]
     for key, (about, example) in _PILOT_KEYS.items():
-        lines += _key(key, getattr(made.pilot, key), getattr(Pilot(), key), about, example)
+        lines += _key(key, getattr(made.pilot, key), getattr(PilotResources(), key), about, example)
     return "\n".join(lines) + "\n" + _CONTROL
 
 

@@ -1,4 +1,4 @@
-"""`pilotage pool import`: sites and pools from a configuration of TARDIS."""
+"""`pilotage pool import`: convert sites and pools of a TARDIS configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def import_(
     /,
     *,
     dry_run: Annotated[
-        bool, Parameter(name=("--dry-run", "-n"), help="Say what would be written; write nothing.")
+        bool, Parameter(name=("--dry-run", "-n"), help="Show what would be written; write nothing.")
     ] = False,
     at: Common = HERE,
 ) -> Answer:
@@ -63,7 +63,7 @@ def import_(
 
 
 def _texts(root: Path, one: Moved) -> dict[Path, str]:
-    """Say what would be in which file."""
+    """Return what would be in which file."""
     from pilotage.batch import files as sites
     from pilotage.compat.cobald import carry
     from pilotage.pool import files as pools

@@ -1,4 +1,4 @@
-"""`pilotage pool run`: a process of its own that steers pools as a file of COBalD says."""
+"""`pilotage pool run`: control pools by a COBalD configuration."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cyclopts import Parameter
 
 from pilotage.base import errors
 from pilotage.base.owner import me
-from pilotage.cli import render, shape
-from pilotage.cli.answer import Answer, Stream
+from pilotage.cli import formatting, render
+from pilotage.cli.answer import Answer, AnswerStream
 from pilotage.cli.common import HERE, Common
 from pilotage.pool.words import volume
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pilotage.pool")
 _INTERRUPTED = 130
-#: The same decision is told again after so many seconds.
+#: Seconds after which an unchanged decision is shown again.
 _AGAIN_S = 60.0
 _LONG = 200
 
@@ -43,14 +43,14 @@ def run(
     *,
     once: Annotated[bool, Parameter(help="Decide once, and end.")] = False,
     dry_run: Annotated[
-        bool, Parameter(name=("--dry-run", "-n"), help="Say what would be done; do nothing.")
+        bool, Parameter(name=("--dry-run", "-n"), help="Show what would be done; do nothing.")
     ] = False,
     allow_import: Annotated[
         tuple[str, ...], Parameter(help="Import this, `package.Class` or `package.*`; repeatable.")
     ] = (),
     at: Common = HERE,
-) -> Stream:
-    """Steer pools as a configuration of COBalD says, until Ctrl-C."""
+) -> AnswerStream:
+    """Control pools by a COBalD configuration, until Ctrl-C."""
     from pilotage.compat.cobald.ours import Setup
     from pilotage.pool.remote import Voice
 
@@ -58,8 +58,8 @@ def run(
     setup = Setup(file, voice, allow=allow_import, start=at.project)
     stop = Stop()
     if dry_run:
-        return Stream(_planned(setup, stop))
-    return Stream(_steered(setup, stop, file, once=once))
+        return AnswerStream(_planned(setup, stop))
+    return AnswerStream(_steered(setup, stop, file, once=once))
 
 
 class Stop:
@@ -76,19 +76,19 @@ class Stop:
         signal.signal(signal.SIGTERM, self._heard)
 
     def wait(self, seconds: float) -> bool:
-        """Sleep; say whether it is time to end."""
+        """Sleep; return whether to stop."""
         return self._event.wait(seconds)
 
     def _heard(self, number: int, _: object) -> None:
         if self.signal:
-            # Asked twice: whatever hangs, nothing is lost, since a demand is told as a whole.
+            # Asked twice: whatever hangs, nothing is lost, since each request has the whole demand.
             os._exit(_INTERRUPTED)
         self.signal = number
         self._event.set()
 
 
 def _planned(setup: Setup, stop: Stop) -> Iterator[Answer]:
-    """Say what would be decided."""
+    """Return what would be decided."""
     from pilotage.pool.drive import Driver
     from pilotage.pool.pipeline import explain
     from pilotage.pool.remote import Voice
@@ -101,7 +101,7 @@ def _planned(setup: Setup, stop: Stop) -> Iterator[Answer]:
 
 
 def _steered(setup: Setup, stop: Stop, file: Path, *, once: bool) -> Iterator[Answer]:
-    """Decide until told to stop."""
+    """Decide until stopped."""
     from pilotage.pool import drive
 
     with _alone(file), contextlib.closing(setup):
@@ -128,7 +128,7 @@ def _turns(driver: Driver, stop: Stop, *, once: bool) -> Iterator[Answer]:
             plan = driver.step()
             failures = 0
         except Exception as error:
-            # Whatever a controller of others raises: log it, wait, go on.
+            # Log any error of a third-party controller, wait and continue.
             if once:
                 raise
             plan, failures = None, failures + 1
@@ -137,7 +137,7 @@ def _turns(driver: Driver, stop: Stop, *, once: bool) -> Iterator[Answer]:
         if plan is not None:
             told, now = _told(plan), time.monotonic()
             repeated = told == last and now - when < _AGAIN_S
-            shown = () if repeated else (f"{shape.clock(time.time(), day=False)} {told}",)
+            shown = () if repeated else (f"{formatting.clock(time.time(), day=False)} {told}",)
             last, when = told, when if repeated else now
             yield Answer(_data(driver, plan), shown)
         if once or stop.wait(max(wait, driver.wait())):

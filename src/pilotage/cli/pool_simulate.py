@@ -1,4 +1,4 @@
-"""`pilotage pool simulate`: try policies on recorded jobs or on a made-up world, in seconds."""
+"""`pilotage pool simulate`: test policies on recorded jobs or built-in scenarios."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RECORDED = "recorded"
 
 
 class Case(NamedTuple):
-    """A world to try policies in."""
+    """A scenario to simulate."""
 
     where: Scenario
     jobs: Jobs | None = None
@@ -39,11 +39,11 @@ class Case(NamedTuple):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SimulationOptions:
-    """Where policies are tried."""
+    """Options of the simulated world."""
 
     pool: Annotated[
         tuple[str, ...],
-        Parameter(help="Steer these pools, by name or as a file of one has it; repeatable."),
+        Parameter(help="Simulate these pools, by name or by file; repeatable."),
     ] = ()
     delay: Annotated[
         str, Parameter(help="How long pilots of these pools wait, such as 30m; else as they did.")
@@ -56,7 +56,7 @@ class SimulationOptions:
 def _cases(
     word: str, pools: dict[str, Pool], world: SimulationOptions, at: Common
 ) -> tuple[list[Case], tuple[str, ...]]:
-    """Find the worlds that are meant, and what is to be said of them."""
+    """Return the scenarios to simulate, and notes about them."""
     from pilotage.pool.simulate import scenario
 
     if word != _RECORDED:
@@ -152,7 +152,7 @@ def _policy(word: str, pools: dict[str, Pool], hints: str, at: Common) -> Policy
         raise errors.NotFound(f"there is no policy `{word}`", hint=hint) from error
     if isinstance(found.control, Outside):
         message = f"{name} is steered from outside"
-        raise errors.UsageError(message, hint="`--policy FILE.yaml` tries what steers it")
+        raise errors.UsageError(message, hint="`--policy FILE.yaml` tests its external controller")
     return known.control(name, found.control, hints=hints, pools=pools)
 
 
@@ -161,7 +161,7 @@ _HEADS = columns(
 )
 _MOST = 100
 _DEFAULT = ("aimd", "blind", "linear", "relative")
-#: Progress is told to whoever waits longer than this, in seconds.
+#: Show progress after this many seconds.
 _SOON_S = 2.0
 _NOTE = (
     "the score is what was wasted and a quarter of what was waited, in core-hours, of all that was "
@@ -196,13 +196,13 @@ def simulate(
         ),
     ] = (),
     hints: Annotated[
-        Literal["exact", "noisy"], Parameter(help="How well our law hears of the queue.")
+        Literal["exact", "noisy"], Parameter(help="How exactly the AIMD policy knows the queue.")
     ] = "exact",
     world: SimulationOptions = _WORLD,
     svg: Annotated[Path | None, Parameter(help="Draw the curves into this file.")] = None,
     at: Common = HERE,
 ) -> Answer:
-    """Try policies on recorded jobs or a made-up world, with the code that runs in production."""
+    """Test policies on recorded jobs or a scenario, with the code that runs in production."""
     if not 1 <= world.runs <= _MOST:
         raise errors.UsageError(f"between 1 and {_MOST} runs, not {world.runs}")
     pools = {name: one for word in world.pool for name, one in (_pool(word, at),)}
@@ -238,13 +238,13 @@ def _run(cases: Sequence[Case], policies: Sequence[Policy], seeds: range) -> Ite
 
 
 def _tell(words: str) -> None:
-    """Say on a terminal how far it is, on a line that goes."""
+    """Show progress on a terminal, on a temporary line."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{words}")
         sys.stderr.flush()
 
 
-# -- what is told --------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------
 
 
 def _data(one: Done) -> dict[str, Any]:

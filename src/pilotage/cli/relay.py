@@ -1,4 +1,4 @@
-"""`pilotage relay`: carry bytes between pilots that have no way out and the hub."""
+"""`pilotage relay`: relay connections between pilots and the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 from cyclopts import Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import render, shape
+from pilotage.cli import formatting, render
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.link import connect
@@ -32,7 +32,7 @@ def relay(
         str | None, Parameter(help="HTTP proxy; else that of https_proxy; none for none.")
     ] = None,
     most: Annotated[int, Parameter(help="Connections at once.")] = RelayBounds().connections,
-    idle: Annotated[str, Parameter(help="End connections that are silent for so long.")] = "10m",
+    idle: Annotated[str, Parameter(help="Close connections that are idle for this time.")] = "10m",
     at: Common = HERE,
 ) -> Answer:
     """Carry bytes between pilots that have no way out and the hub, until Ctrl-C."""
@@ -50,7 +50,7 @@ def relay(
     except* errors.PilotageError as group:
         raise _first(group) from None
     tally = one.tally
-    words = f"{shape.count(tally.served, 'connection')} carried, {tally.refused} refused"
+    words = f"{formatting.count(tally.served, 'connection')} carried, {tally.refused} refused"
     facts = {"served": tally.served, "refused": tally.refused, "up": tally.up, "down": tally.down}
     return Answer(facts, notes=(words,))
 
@@ -92,4 +92,4 @@ class _Words(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
-        render.say(f"{shape.clock(record.created)} {record.getMessage()}")
+        render.say(f"{formatting.clock(record.created)} {record.getMessage()}")

@@ -1,4 +1,4 @@
-"""The one place that prints: answers to standard output, everything else to standard error."""
+"""Print answers to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pilotage.base import text
-from pilotage.cli.answer import Answer, Cell, Column, Shown, Stream, Style, Styled, Table
+from pilotage.cli.answer import Answer, AnswerStream, Cell, Column, Shown, Style, Styled, Table
 
 if TYPE_CHECKING:
     from pilotage.base.errors import PilotageError
@@ -23,7 +23,7 @@ _SHORTEST = 16
 
 def answer(value: object, mode: Mode) -> int:
     """Print what a command returned, and return its exit status."""
-    if isinstance(value, Stream):
+    if isinstance(value, AnswerStream):
         return max((_one(part, mode) for part in value.parts), default=0)
     return _one(value, mode) if isinstance(value, Answer) else 0
 
@@ -54,7 +54,7 @@ def dump(data: dict[str, Any]) -> str:
 
 
 def say(*pieces: Cell) -> None:
-    """Tell people something that is not the answer."""
+    """Print a message to standard error."""
     content = "".join(paint(piece, sys.stderr) for piece in pieces)
     sys.stderr.write(content.encode("utf-8", "backslashreplace").decode() + "\n")
     sys.stderr.flush()
@@ -124,7 +124,7 @@ def paint(cell: Cell, stream: TextIO) -> str:
 
 
 def coloured(stream: TextIO) -> bool:
-    """Say whether a stream shows colours and the user wants them."""
+    """Return whether a stream shows colours and the user wants them."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
@@ -154,7 +154,7 @@ def _places(char: str) -> int:
 
 
 def shorten(content: str, most: int) -> str:
-    """Cut text to so many places."""
+    """Cut text to a width in columns."""
     if width(content) <= most:
         return content
     kept, taken = [], 1

@@ -1,4 +1,4 @@
-"""`pilotage report`: what ran, as one HTML file."""
+"""`pilotage report`: write a report of all jobs as one HTML file."""
 
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from cyclopts import App, Parameter
 
 from pilotage.base import errors, text
 from pilotage.base.names import closest
-from pilotage.cli import shape, sheet
+from pilotage.cli import formatting, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
-from pilotage.rule import book as books
+from pilotage.rule import files as books
 from pilotage.rule import graph as graphs
-from pilotage.rule.book import Diff
+from pilotage.rule.files import Diff
 from pilotage.rule.model import Rule
 
 app = App(name="rule", help="List, test, check and change rules.", group_commands="Commands")
-app.command("pilotage.cli.trial:trial", name="test", help="Say what an event would do.")
+app.command("pilotage.cli.trial:trial", name="test", help="Show what an event would do.")
 app.command("pilotage.cli.picture:graph", name="graph", help="Draw which rules lead to which.")
 _HEADS = columns("NAME TRIGGER ENABLED JOBS> BOOK")
 Names = Annotated[tuple[str, ...], Parameter(help="Names of rules.", required=True)]
@@ -72,7 +72,9 @@ def show(
         root = str(project.root)
     rule = find(rules, name)
     spec = rule.spec
-    sweep = "" if rule.points == ({},) else f"{shape.count(len(rule.points), 'point')} of a sweep"
+    sweep = (
+        "" if rule.points == ({},) else f"{formatting.count(len(rule.points), 'point')} of a sweep"
+    )
     facts = {
         "waits for": trigger_texts(rules, root)[name],
         "runs": sheet.runs(spec.recipe),
@@ -93,7 +95,7 @@ def show(
 
 
 def find(rules: dict[str, Rule], name: str) -> Rule:
-    """Return a rule by its name, or say what was probably meant."""
+    """Return a rule by its name, or raise `NotFound` with the closest name."""
     if name not in rules:
         raise errors.NotFound(f"there is no rule `{name}`", hint=closest(name, rules))
     return rules[name]
@@ -115,7 +117,7 @@ def add(
 def rm(
     book: Annotated[str, Parameter(help="The file that was added.")], /, *, at: Common = HERE
 ) -> Answer:
-    """Take the rules of an added book out of force; jobs that exist go on."""
+    """Remove the rules of an added book; existing jobs continue."""
     with at.open() as project:
         inside = Path(book).resolve()
         if inside.parent == project.folder.resolve() and inside.exists():
@@ -132,7 +134,7 @@ def enable(names: Names, /, *, at: Common = HERE) -> Answer:
 
 @app.command
 def disable(names: Names, /, *, at: Common = HERE) -> Answer:
-    """Keep rules from taking events; jobs that exist go on."""
+    """Disable rules; existing jobs continue."""
     return _switch(names, at, on=False)
 
 
@@ -173,7 +175,7 @@ def check(
         notes = [f"{name} waits for the recipe `{recipe}`" for name, recipe in inert.items()]
         notes += _sites(project, rules)
     names = sorted(rules)
-    words = f" {shape.count(len(names), 'rule')} in order"
+    words = f" {formatting.count(len(names), 'rule')} in order"
     data = {"ok": True, "rules": names, "inert": inert}
     return Answer(data, (line(Styled("✔", "green"), words),), tuple(names), tuple(notes))
 

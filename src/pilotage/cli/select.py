@@ -1,4 +1,4 @@
-"""Selectors: the words that say which jobs are meant."""
+"""Selectors of jobs on the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Numbers(msgspec.Struct, frozen=True):
 
 
 class Last(msgspec.Struct, frozen=True):
-    """The newest job, or one so many before it."""
+    """The newest job, or the Nth before it."""
 
     back: int = 0
 

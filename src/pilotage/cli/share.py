@@ -1,4 +1,4 @@
-"""`pilotage share`: who has used how much, and what they are due."""
+"""`pilotage share`: usage and fair shares of owners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADS = columns("OWNER RUNNING> QUEUED> USED> SHARE> IN-ALL> WEIGHT> QUOTA>")
 
 
 def share(*, at: Common = HERE) -> Answer:
-    """Show who has used how much, and what they are due; who has the least share comes first."""
+    """Show the usage and fair shares of owners; the least served come first."""
     from pilotage.pilot import view
 
     with at.open() as project:
@@ -32,5 +32,5 @@ def share(*, at: Common = HERE) -> Answer:
         {"half_life": units.seconds(settings.half_life), "shares": msgspec.to_builtins(found)},
         (Table(_HEADS, rows),) if rows else (),
         tuple(one.owner for one in found),
-        (half if rows else "nobody has used anything yet",),
+        (half if rows else "no usage yet",),
     )

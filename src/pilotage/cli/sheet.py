@@ -1,4 +1,4 @@
-"""Job sheets: all that is known of a job, for people."""
+"""Format all details of a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from pilotage.base import text, units
-from pilotage.cli import shape
+from pilotage.cli import formatting
 from pilotage.cli.answer import Cell, Shown, Styled, Table, columns, line
 from pilotage.job import model
 from pilotage.match.where import JobPlace
@@ -23,7 +23,7 @@ def job(
 
     `sender` is whose message it came by, `place` where it runs or ran.
     """
-    yield line(Styled(f"job {one.id}", "bold"), f"  {one.name}  ", shape.state(one.state))
+    yield line(Styled(f"job {one.id}", "bold"), f"  {one.name}  ", formatting.state(one.state))
     facts = {
         "reason": one.reason,
         "runs": runs(one.spec.recipe),
@@ -40,8 +40,8 @@ def job(
         "priority": str(one.priority or ""),
         "tag": one.tag,
         "cause": cause(one) if sender is None else f"a message of {sender}",
-        "made": shape.clock(one.created),
-        "time": shape.elapsed(one, now),
+        "made": formatting.clock(one.created),
+        "time": formatting.elapsed(one, now),
         "place": at(place),
         **_where_it_is(attempts),
     }
@@ -84,7 +84,7 @@ def pair(name: str, value: str) -> Shown:
 
 
 def cause(one: model.Job) -> str:
-    """Say what made a job."""
+    """Return what made a job."""
     parts = [f"rule {one.rule}" if one.rule else "submitted by hand"]
     parts += [f"event {one.event}"] if one.event is not None else []
     parts += [f"job {one.parent}"] if one.parent is not None else []
@@ -117,11 +117,11 @@ def needs(spec: model.JobSpec) -> str:
     if isinstance(spec.recipe, model.Workflow):
         return ""
     resources = spec.resources
-    parts = [shape.count(resources.cpus, "cpu")]
+    parts = [formatting.count(resources.cpus, "cpu")]
     if resources.memory is not None:
         parts.append(f"{units.bytes_for_people(resources.memory)} of memory")
     if resources.gpus:
-        parts.append(shape.count(resources.gpus, "gpu"))
+        parts.append(formatting.count(resources.gpus, "gpu"))
     if resources.disk is not None:
         parts.append(f"{units.bytes_for_people(resources.disk)} of disk")
     if resources.time is not None:
@@ -152,8 +152,8 @@ def _attempt(one: model.Attempt, now: float) -> tuple[Cell, ...]:
     wall = one.wall if one.wall is not None else (one.ended or now) - one.started
     return (
         one.number,
-        shape.state(one.state),
-        shape.clock(one.started),
+        formatting.state(one.state),
+        formatting.clock(one.started),
         units.for_people(max(0.0, wall)),
         "" if one.cpu is None else units.for_people(one.cpu),
         "" if one.max_rss is None else units.bytes_for_people(one.max_rss),
@@ -162,7 +162,7 @@ def _attempt(one: model.Attempt, now: float) -> tuple[Cell, ...]:
 
 
 def how(one: model.Attempt) -> str:
-    """Say how an attempt ended."""
+    """Return how an attempt ended."""
     if one.ended is None:
         return ""
     if one.reason:

@@ -1,4 +1,4 @@
-"""`pilotage site`: add sites, see how they are, and have them rest."""
+"""`pilotage site`: add, list, show and drain sites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pilotage.base.names import closest
 from pilotage.batch import files
 from pilotage.batch.model import Site, check_batch
 from pilotage.batch.system import known
-from pilotage.cli import shape, sheet
+from pilotage.cli import formatting, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
@@ -23,9 +23,9 @@ from pilotage.edge import view
 from pilotage.edge.order import PILOT
 from pilotage.edge.view import Edge
 from pilotage.hub.project import Project
-from pilotage.status.sites import Looked, Seen
+from pilotage.status.sites import SiteList, SiteStatus
 
-#: What to do about a site that was not heard of.
+#: Hint for a site that has not been seen.
 SOON = "an agent is heard by its next heartbeat, 30 s apart unless it says otherwise"
 
 
@@ -41,16 +41,16 @@ def forget(
     return Answer({"site": name, "forgotten": True}, (f"{name} is forgotten",), (name,))
 
 
-def _agent_notes(project: Project, seen: Looked) -> tuple[str, ...]:
-    """Say why nothing is known of sites with an agent now."""
+def _agent_notes(project: Project, seen: SiteList) -> tuple[str, ...]:
+    """Return why nothing is known of sites with an agent now."""
     broker = seen.broker
     if broker is None:
         return ()
     if broker.trouble:
         if not project.running():
-            when = f"since {shape.clock(broker.since)} " if broker.since else ""
-            return (f"{when}nobody listens to the broker: start `pilotage up`",)
-        when = f" since {shape.clock(broker.since)}" if broker.since else ""
+            when = f"since {formatting.clock(broker.since)} " if broker.since else ""
+            return (f"{when}no hub listens to the broker: start `pilotage up`",)
+        when = f" since {formatting.clock(broker.since)}" if broker.since else ""
         return (f"the broker cannot be reached{when}: {broker.trouble}",)
     agents = any(one.agent is not None for one in seen.sites)
     return () if agents else (f"no site was heard of by the broker yet: {SOON}",)
@@ -61,12 +61,12 @@ def facts(one: Edge) -> dict[str, str]:
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
     days = one.certificate_days
     return {
-        "heard": f"{shape.clock(one.heard)}; each {units.for_people(one.interval)}",
+        "heard": f"{formatting.clock(one.heard)}; each {units.for_people(one.interval)}",
         "agent": f"Pilotage {one.version}, epoch {one.epoch}, up for {units.for_people(one.age)}",
         "speaks as": one.speaker,
         "all jobs": jobs or "none",
         "apps": ", ".join(one.applications),
-        "to be sent": shape.count(one.outbox, "status message") if one.outbox else "",
+        "to be sent": formatting.count(one.outbox, "status message") if one.outbox else "",
         "papers": "" if days is None else _papers(days),
         "disk": f"{units.bytes_for_people(one.disk_free)} free",
     }
@@ -82,7 +82,7 @@ app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"
 )
 for _name, _place, _help in (
-    ("check", "site_check:check", "Look at all that a site needs."),
+    ("check", "site_check:check", "Check the prerequisites of a site."),
     ("login", "site_login:login", "Log in to a site where it asks for a code or a password."),
     ("logout", "site_login:logout", "End the connection to a site."),
     ("send", "site_send:send", "Send a job to a site by the broker."),
@@ -168,7 +168,7 @@ def ls(*, at: Common = HERE) -> Answer:
             "sites": [_data(one) for one in seen.sites],
             "broker": None
             if broker is None
-            else {"trouble": broker.trouble, "since": shape.stamp(broker.since)},
+            else {"trouble": broker.trouble, "since": formatting.stamp(broker.since)},
         },
         (Table(_HEADS, tuple(rows)),) if rows else (),
         tuple(one.name for one in seen.sites),
@@ -193,8 +193,8 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     return Answer({"site": data}, tuple(_sheet(one, site, file)), (name,), notes)
 
 
-def find(sites: Iterable[Seen], name: str) -> Seen:
-    """Return a site by its name, or say what was probably meant."""
+def find(sites: Iterable[SiteStatus], name: str) -> SiteStatus:
+    """Return a site by its name, or raise `NotFound` with the closest name."""
     known = {one.name: one for one in sites}
     if name not in known:
         hint = f"{closest(name, known)}; `pilotage site add` makes one"
@@ -207,7 +207,7 @@ _Reason = Annotated[str, Parameter(help="Why, for those whose jobs wait.")]
 
 @app.command
 def drain(name: _Name, /, *, reason: _Reason = "", at: Common = HERE) -> Answer:
-    """Give a site nothing more; what is there goes on to its end."""
+    """Drain a site: it gets no new jobs; present jobs run to their end."""
     return _ask(name, "drain", "is given nothing more", reason, at)
 
 
@@ -225,27 +225,30 @@ def _ask(name: str, asked: str, said: str, reason: str, at: Common) -> Answer:
     return Answer({"site": name, "asked": asked}, (f"{name} {said}",), (name,), notes)
 
 
-def _still(one: Seen) -> tuple[str, ...]:
-    """Say that a site takes no jobs by its own choice, whatever this hub does."""
+def _still(one: SiteStatus) -> tuple[str, ...]:
+    """Return that a site takes no jobs by its own choice, whatever this hub does."""
     if one.agent is None or not one.agent.draining:
         return ()
     asks = f"`pilotage site control {one.name} resume` asks it"
     return (f"its administrator has drained {one.name}: {asks}",)
 
 
-def _data(one: Seen) -> dict[str, Any]:
+def _data(one: SiteStatus) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(one)
     for key in ("since", "heard"):
-        facts[key] = shape.stamp(getattr(one, key))
+        facts[key] = formatting.stamp(getattr(one, key))
     if one.drain is not None:
-        facts["drain"]["at"] = shape.stamp(one.drain.at)
+        facts["drain"]["at"] = formatting.stamp(one.drain.at)
     if one.agent is not None:
-        times = {"since": shape.stamp(one.agent.since), "heard": shape.stamp(one.agent.heard)}
+        times = {
+            "since": formatting.stamp(one.agent.since),
+            "heard": formatting.stamp(one.agent.heard),
+        }
         facts["agent"] |= times
     return facts
 
 
-def _row(one: Seen) -> tuple[Cell, ...]:
+def _row(one: SiteStatus) -> tuple[Cell, ...]:
     about = one.conflict or _drained(one) or one.words or one.about
     jobs = sum(one.jobs.values())
     if one.agent is not None:
@@ -253,7 +256,7 @@ def _row(one: Seen) -> tuple[Cell, ...]:
     return one.name, one.batch, _where(one), Styled(one.state, style(one)), jobs, one.pilots, about
 
 
-def _where(one: Seen) -> str:
+def _where(one: SiteStatus) -> str:
     match one.kind:
         case "batch":
             return one.host or "here"
@@ -263,23 +266,23 @@ def _where(one: Seen) -> str:
             return "by its pilots"
 
 
-def _drained(one: Seen) -> str:
+def _drained(one: SiteStatus) -> str:
     if one.drain is None:
         return ""
     by = f" by {one.drain.by}" if one.drain.by else ""
     why = f": {one.drain.why}" if one.drain.why else ""
-    since = f" since {shape.clock(one.drain.at)}" if one.drain.at else ""
+    since = f" since {formatting.clock(one.drain.at)}" if one.drain.at else ""
     return f"drained{by}{since}{why}"
 
 
-def _sheet(one: Seen, site: Site | None, file: Path) -> list[Shown]:
+def _sheet(one: SiteStatus, site: Site | None, file: Path) -> list[Shown]:
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
     told = {
         "conflict": one.conflict,
         "drained": _drained(one).removeprefix("drained "),
         "about": one.about,
         "trouble": one.words,
-        "since": shape.clock(one.since) if one.since else "",
+        "since": formatting.clock(one.since) if one.since else "",
         "batch": one.batch,
         "host": one.host or ("this machine" if one.kind == "batch" else ""),
         "jobs": (jobs or "none") + (f"; {site.jobs} at most" if site else ""),
@@ -292,7 +295,7 @@ def _sheet(one: Seen, site: Site | None, file: Path) -> list[Shown]:
     return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
 
 
-def _pilots(one: Seen) -> str:
+def _pilots(one: SiteStatus) -> str:
     """Write how many pilots are there, or why pools cannot order any."""
     if one.pilots or one.agent is None or PILOT in one.agent.applications:
         return str(one.pilots) if one.pilots else ""

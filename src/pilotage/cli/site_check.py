@@ -1,4 +1,4 @@
-"""`pilotage site check`: walk through all that a site needs, one thing after the other."""
+"""`pilotage site check`: check the prerequisites of a site one by one."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from pilotage.batch.system.model import Batch, BatchError, Call, Item, Order, Ph
 from pilotage.batch.system.tools import Tools
 from pilotage.bus import model as messages
 from pilotage.bus import wire
-from pilotage.cli import shape
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.cli.doctor import Check, report
+from pilotage.cli.doctor import CheckResult, report
 from pilotage.cli.live import Board
 from pilotage.cli.site import find
 from pilotage.cli.site_state import look
 from pilotage.edge import broker, health
 from pilotage.edge.view import Edge
 from pilotage.hub.project import Project
-from pilotage.status.sites import Seen
+from pilotage.status.sites import SiteStatus
 
 _LEAST_ROOM = 1 << 30
 #: Clocks that differ by more make stories hard to read.
@@ -63,7 +63,7 @@ def check(
     rate: Annotated[bool, Parameter(help="Also measure how fast data gets there.")] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Look at all that a site needs, and say what to do about what is missing."""
+    """Check the prerequisites of a site, with a hint for each failure."""
     with at.open() as project:
         one = find(look(project).sites, name)
         if one.kind != "batch":
@@ -76,8 +76,8 @@ def check(
     return report(asyncio.run(_all(walk, name)))
 
 
-async def _all(walk: _Walk, name: str) -> list[Check]:
-    board, found = Board(), list[Check]()
+async def _all(walk: _Walk, name: str) -> list[CheckResult]:
+    board, found = Board(), list[CheckResult]()
     try:
         async for one in walk.steps():
             found.append(one)
@@ -88,7 +88,7 @@ async def _all(walk: _Walk, name: str) -> list[Check]:
 
 
 class _Walk:
-    """One look at a site."""
+    """One check of a site."""
 
     def __init__(self, name: str, site: Site, state: Path, trial: float, *, rate: bool) -> None:
         """Take how long to wait for a job, which is none if it is 0."""
@@ -99,8 +99,8 @@ class _Walk:
         self._trial = trial
         self._rate = rate
 
-    async def steps(self) -> AsyncIterator[Check]:
-        """Look at one thing after the other; what cannot be reached is not looked at."""
+    async def steps(self) -> AsyncIterator[CheckResult]:
+        """Yield the checks in order; those that cannot be reached are skipped."""
         from pilotage.pilot import pack
 
         if isinstance(self._shell, Ssh):
@@ -110,18 +110,18 @@ class _Walk:
                 for one in _no_way(self._shell, error):
                     yield one
                 return
-            yield Check("host key", "ok", f"the key of {self._site.host} is the known one")
-            yield Check("login", "ok", "there is a connection")
+            yield CheckResult("host key", "ok", f"the key of {self._site.host} is the known one")
+            yield CheckResult("login", "ok", "there is a connection")
         remote = Remote(self._name, self._site, self._shell, pack.archive(), self._place)
         try:
             async for one in self._inside(remote):
                 yield one
         except errors.PilotageError as error:
-            yield Check("program", "bad", _words(error))
+            yield CheckResult("program", "bad", _words(error))
         finally:
             await self._shell.close()
 
-    async def _inside(self, remote: Remote) -> AsyncIterator[Check]:
+    async def _inside(self, remote: Remote) -> AsyncIterator[CheckResult]:
         asked = time.time()
         async with remote.once():
             for one in _greeting(remote, asked):
@@ -145,52 +145,54 @@ class _Walk:
             if self._trial and tools.verdict == "ok":
                 yield await try_job(remote, batch, self._trial)
 
-    async def _port(self) -> Check:
+    async def _port(self) -> CheckResult:
         """Find out whether pilots there can reach this machine by our connection."""
         try:
             await self._shell.forward(9)
         except errors.PilotageError as error:
-            return Check("ports", "warn", f'{error}: pilots there need `link = "direct"`')
-        return Check("ports", "ok", "pilots there reach the hub by our connection")
+            return CheckResult("ports", "warn", f'{error}: pilots there need `link = "direct"`')
+        return CheckResult("ports", "ok", "pilots there reach the hub by our connection")
 
-    async def _queue(self, remote: Remote, batch: Batch) -> Check | None:
+    async def _queue(self, remote: Remote, batch: Batch) -> CheckResult | None:
         queue, command = self._site.defaults.queue, batch.queue if isinstance(batch, Tools) else ()
         if not queue or not command:
             return None
         try:
             said = await remote.run(Call((*command, queue)), ask=True)
         except errors.PilotageError as error:
-            return Check("queue", "bad", _words(error))
+            return CheckResult("queue", "bad", _words(error))
         if said.exit:
             words = (said.err or said.out).strip().partition("\n")[0]
-            return Check("queue", "bad", f"{queue}: {words}; change `queue` in the site's file")
-        return Check("queue", "ok", f"there is a queue {queue}")
+            return CheckResult(
+                "queue", "bad", f"{queue}: {words}; change `queue` in the site's file"
+            )
+        return CheckResult("queue", "ok", f"there is a queue {queue}")
 
-    async def _measure(self) -> Check:
+    async def _measure(self) -> CheckResult:
         """Send something that is thrown away there."""
         process = await self._shell.start(["sh", "-c", "cat >/dev/null"])
         began = time.monotonic()
         await process.communicate(bytes(_RATE_BYTES))
         taken = time.monotonic() - began
         rate = units.bytes_for_people(int(_RATE_BYTES / taken))
-        return Check("rate", "ok", f"{rate} a second, as far as the login node")
+        return CheckResult("rate", "ok", f"{rate} a second, as far as the login node")
 
 
-def _no_way(shell: Ssh, error: errors.PilotageError) -> list[Check]:
-    """Tell apart a host that is not there, one that is another, and one that knows us not."""
+def _no_way(shell: Ssh, error: errors.PilotageError) -> list[CheckResult]:
+    """Distinguish an unreachable host, a changed host key and a refused login."""
     trouble = shell.nest.trouble()
     words = _words(error)
     match trouble.kind if trouble else Kind.OTHER:
         case Kind.UNKNOWN_KEY | Kind.CHANGED_KEY:
-            return [Check("host key", "bad", words)]
+            return [CheckResult("host key", "bad", words)]
         case Kind.LOGIN:
-            known_key = Check("host key", "ok", f"the key of {shell.host} is the known one")
-            return [known_key, Check("login", "bad", words)]
+            known_key = CheckResult("host key", "ok", f"the key of {shell.host} is the known one")
+            return [known_key, CheckResult("login", "bad", words)]
         case _:
-            return [Check("host", "bad", words)]
+            return [CheckResult("host", "bad", words)]
 
 
-def _greeting(remote: Remote, asked: float) -> list[Check]:
+def _greeting(remote: Remote, asked: float) -> list[CheckResult]:
     """Judge what the program at the login node says of itself."""
     hello = remote.hello
     late = time.time() - asked
@@ -199,12 +201,12 @@ def _greeting(remote: Remote, asked: float) -> list[Check]:
     room = units.bytes_for_people(hello.free)
     shared = "worker nodes must see it, too: `--run` finds out"
     return [
-        Check("python", "ok", f"{hello.python} on {hello.host}, as {hello.user}"),
-        Check(
+        CheckResult("python", "ok", f"{hello.python} on {hello.host}, as {hello.user}"),
+        CheckResult(
             "folder", "ok" if hello.free >= _LEAST_ROOM else "warn",
             f"{hello.root}, {room} free; {shared}",
         ),
-        Check(
+        CheckResult(
             "clock", "warn" if far else "ok",
             f"{units.for_people(abs(skew))} {'ahead' if skew > 0 else 'behind'}: set the clocks"
             if far else "like ours",
@@ -212,40 +214,40 @@ def _greeting(remote: Remote, asked: float) -> list[Check]:
     ]  # fmt: skip
 
 
-async def _tools(remote: Remote, batch: Batch) -> Check:
+async def _tools(remote: Remote, batch: Batch) -> CheckResult:
     try:
         said = await remote.run(batch.version(), ask=True)
     except errors.PilotageError as error:
-        return Check(batch.name, "bad", _words(error))
+        return CheckResult(batch.name, "bad", _words(error))
     if said.exit:
         words = (said.err or said.out).strip().partition("\n")[0]
         hint = f": {_PATH}" if said.exit == _NOT_FOUND else ""
-        return Check(batch.name, "bad", f"{words}{hint}")
+        return CheckResult(batch.name, "bad", f"{words}{hint}")
     words = said.out.strip().partition("\n")[0]
-    return Check(batch.name, "ok", "our own queue" if batch.name == "local" else words)
+    return CheckResult(batch.name, "ok", "our own queue" if batch.name == "local" else words)
 
 
-async def _listing(remote: Remote, batch: Batch) -> Check:
+async def _listing(remote: Remote, batch: Batch) -> CheckResult:
     began = time.monotonic()
     try:
         found = batch.listed(await remote.run(batch.listing(), ask=True))
     except BatchError as error:
-        return Check("listing", "bad", str(error))
+        return CheckResult("listing", "bad", str(error))
     except errors.PilotageError as error:
-        return Check("listing", "bad", _words(error))
+        return CheckResult("listing", "bad", _words(error))
     taken = units.for_people(time.monotonic() - began)
-    return Check("listing", "ok", f"{len(found)} of ours there, in {taken}")
+    return CheckResult("listing", "ok", f"{len(found)} of ours there, in {taken}")
 
 
-async def _extra(remote: Remote, programs: tuple[str, ...], what: str, without: str) -> Check:
+async def _extra(remote: Remote, programs: tuple[str, ...], what: str, without: str) -> CheckResult:
     there = []
     for program in programs:
         with contextlib.suppress(errors.Unavailable):
             said = await remote.run(Call((program, "--version")), ask=True)
             there += [program] if said.exit == 0 else []
     if there:
-        return Check(what, "ok", f"{', '.join(there)} at the login node")
-    return Check(what, "warn", f"no {' and no '.join(programs)} at the login node: {without}")
+        return CheckResult(what, "ok", f"{', '.join(there)} at the login node")
+    return CheckResult(what, "warn", f"no {' and no '.join(programs)} at the login node: {without}")
 
 
 def _words(error: errors.PilotageError) -> str:
@@ -256,53 +258,53 @@ def _words(error: errors.PilotageError) -> str:
 _PATIENCE_S = 10.0
 
 
-def check_heard(project: Project, one: Seen) -> list[Check]:
-    """Look at what is known of a site, and ask its agent if it has one."""
-    found = [Check("name", "bad", one.conflict)] if one.conflict else []
+def check_heard(project: Project, one: SiteStatus) -> list[CheckResult]:
+    """Check what is known of a site, and query its agent if it has one."""
+    found = [CheckResult("name", "bad", one.conflict)] if one.conflict else []
     if one.agent is not None:
         found += _agent(one.agent)
         if not one.agent.ported:
             found.append(anyio.run(_answers, project, one.name))
     else:
-        words = one.words or f"{shape.count(one.pilots, 'pilot')} there"
+        words = one.words or f"{formatting.count(one.pilots, 'pilot')} there"
         about = "agent" if one.kind == "agent" else "pilots"
-        found.append(Check(about, "ok" if one.state == "well" else "warn", words))
+        found.append(CheckResult(about, "ok" if one.state == "well" else "warn", words))
     if one.drain is not None:
         by, why = one.drain.by or "a person", f": {one.drain.why}" if one.drain.why else ""
-        found.append(Check("drained", "warn", f"by {by}, at this hub{why}"))
+        found.append(CheckResult("drained", "warn", f"by {by}, at this hub{why}"))
     return found
 
 
-def _agent(one: Edge) -> list[Check]:
-    heard = f"heard of at {shape.clock(one.heard)}, each {units.for_people(one.interval)}"
+def _agent(one: Edge) -> list[CheckResult]:
+    heard = f"heard of at {formatting.clock(one.heard)}, each {units.for_people(one.interval)}"
     scheduler, days = one.scheduler, one.certificate_days
     apps = ", ".join(one.applications)
     found = [
-        Check("agent", "bad" if one.state == "silent" else "ok", heard)
+        CheckResult("agent", "bad" if one.state == "silent" else "ok", heard)
         if one.state != "unknown"
-        else Check("agent", "warn", f"{one.words}; {heard}"),
-        Check(
+        else CheckResult("agent", "warn", f"{one.words}; {heard}"),
+        CheckResult(
             scheduler.batch or "batch system",
             "ok" if scheduler.well else "bad",
             scheduler.text or "answers",
         ),
-        Check(
+        CheckResult(
             "disk",
             "ok" if one.disk_free >= _LEAST_ROOM else "bad",
             f"{units.bytes_for_people(one.disk_free)} free",
         ),
-        Check("apps", "ok" if apps else "warn", apps or "none: it runs nothing for others"),
+        CheckResult("apps", "ok" if apps else "warn", apps or "none: it runs nothing for others"),
     ]
     if days is not None:
         left = f"good for {units.for_people(days * 86_400)}" if days >= 0 else "over"
         verdict = "bad" if days < 0 else "warn" if days < health.SOON_DAYS else "ok"
-        found.append(Check("certificate", verdict, left))
+        found.append(CheckResult("certificate", verdict, left))
     if one.draining:
-        found.append(Check("jobs", "warn", health.drained(one.drain)))
+        found.append(CheckResult("jobs", "warn", health.drained(one.drain)))
     return found
 
 
-async def _answers(project: Project, site: str) -> Check:
+async def _answers(project: Project, site: str) -> CheckResult:
     """Ask an agent for its counts, and see whether an answer comes."""
     began = time.monotonic()
     try:
@@ -310,11 +312,11 @@ async def _answers(project: Project, site: str) -> Check:
             body = wire.encode(messages.Control(site=site, verb="query"))
             told = wire.decode(await bus.request(f"control.{site}", body, _PATIENCE_S))
     except errors.PilotageError as error:
-        return Check("answers", "bad", f"{error}: {error.hint}" if error.hint else str(error))
+        return CheckResult("answers", "bad", f"{error}: {error.hint}" if error.hint else str(error))
     if not isinstance(told, messages.Answer) or not told.ok:
         said = told.text if isinstance(told, messages.Answer) else "it gave no answer"
-        return Check("answers", "warn", said)
-    return Check("answers", "ok", f"in {units.for_people(time.monotonic() - began)}")
+        return CheckResult("answers", "warn", said)
+    return CheckResult("answers", "ok", f"in {units.for_people(time.monotonic() - began)}")
 
 
 _WALL_S = 120.0
@@ -323,17 +325,17 @@ _POLL_S = 2.0
 _LINGER_S = 60.0
 
 
-async def try_job(remote: Remote, batch: Batch, patience: float) -> Check:
+async def try_job(remote: Remote, batch: Batch, patience: float) -> CheckResult:
     """Have a job write a file in the folder of the site, and wait for it."""
     key = new_key()
     try:
         words = await _try(remote, batch, key, patience)
     except (BatchError, errors.PilotageError) as error:
         hint = getattr(error, "hint", "")
-        return Check("job", "bad", f"{error}: {hint}" if hint else str(error))
+        return CheckResult("job", "bad", f"{error}: {hint}" if hint else str(error))
     finally:
         await remote.call("drop", keys=[key])
-    return Check("job", "ok", words)
+    return CheckResult("job", "ok", words)
 
 
 async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
@@ -359,7 +361,7 @@ async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
         await remote.run(batch.cancel([item.id]))
         state = f"{item.phase}, {item.words}" if item.words else str(item.phase)
         message = f"{number or key} has not run within {units.for_people(patience)} ({state})"
-        raise errors.TimedOut(message, hint="it was called off; `--patience` waits longer")
+        raise errors.TimedOut(message, hint="it was cancelled; `--patience` waits longer")
     raise errors.TimedOut(f"{number or key} is not in any listing")
 
 

@@ -1,4 +1,4 @@
-"""`pilotage site control`: jobs at a site, and the site itself, are steered by the broker."""
+"""`pilotage site control`: control jobs at a site, or the site, by the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pilotage.bus import wire
 from pilotage.bus.fields import Verb
 from pilotage.bus.model import Answer as Told
 from pilotage.bus.model import Control, Result
-from pilotage.cli import shape
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_send import unheard
@@ -49,7 +49,7 @@ def control(
         told = anyio.run(_ask, project, asked, topic or f"control.{site}", patience)
     good = told.ok and all(one.ok for one in told.results)
     notes = ("there are more jobs than fit into one answer",) if told.more else ()
-    facts: dict[str, Any] = msgspec.to_builtins(told) | {"time": shape.stamp(told.time)}
+    facts: dict[str, Any] = msgspec.to_builtins(told) | {"time": formatting.stamp(told.time)}
     ids = tuple(one.job for one in told.results)
     return Answer(facts, tuple(_shown(told)), ids, notes, status=int(not good))
 
@@ -75,7 +75,7 @@ async def _ask(project: Project, asked: Control, topic: str, patience: float) ->
             raise unheard(error, asked.site, bus.trouble) from None
     found = wire.decode(body)
     if not isinstance(found, Told) or found.site != asked.site:
-        raise errors.Unavailable(f"{asked.site} gave an answer that nobody understands")
+        raise errors.Unavailable(f"{asked.site} sent an invalid answer")
     return found
 
 
@@ -95,4 +95,4 @@ def _shown(told: Told) -> list[Shown]:
 
 def _row(one: Result) -> tuple[Cell, ...]:
     about: Cell = one.text if one.ok else Styled(one.text, "red")
-    return one.job or "", one.key, shape.state(one.state), about
+    return one.job or "", one.key, formatting.state(one.state), about

@@ -1,4 +1,4 @@
-"""`pilotage site login|logout`: a person opens the way to a site, once, and closes it."""
+"""`pilotage site login|logout`: open and close the connection to a site."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def login(
 
 
 def logout(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """End the connection to a site; what runs there goes on."""
+    """Close the connection to a site; jobs there continue."""
     shell = _shell(name, at)
     there = asyncio.run(shell.logout())
     said = line(f"{name} ", Styled("disconnected" if there else "was not connected", "dim"))

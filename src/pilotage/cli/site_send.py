@@ -1,4 +1,4 @@
-"""`pilotage site send`: a job definition goes to a site by the broker, and its story comes back."""
+"""`pilotage site send`: send a job to a site by the broker, and follow it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from pilotage.bus import key as keys
 from pilotage.bus.model import Chain, Job, Status
 from pilotage.bus.port import Bus as Talk
 from pilotage.bus.port import Message
-from pilotage.cli import render, shape
-from pilotage.cli.answer import Answer, Stream, Styled, line
+from pilotage.cli import formatting, render
+from pilotage.cli.answer import Answer, AnswerStream, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.edge import broker, view
 from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
 from pilotage.project.settings import BusSettings
 
-#: Seconds without a word of the site after which it is said what may be wrong.
+#: Seconds of silence of the site after which a hint is shown.
 _SLOW_S = 5.0
 _ROUTE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,190}", re.ASCII)
 _TOPIC = Annotated[str, Parameter(help="Topic that the site reads, if it is not the usual one.")]
 
 
 class Parcel(NamedTuple):
-    """What is sent, and by which broker."""
+    """A job to send, and the broker."""
 
     job: Job
     topic: str
@@ -59,11 +59,11 @@ def send(
         bool, Parameter(name="--wait", help="Print what the site says until the job has ended.")
     ] = False,
     timeout: Annotated[
-        str, Parameter(help="With --wait: give up after `30s`, `1h`, …; the job goes on.")
+        str, Parameter(help="With --wait: stop waiting after `30s`, `1h`, …; the job continues.")
     ] = "",
     topic: _TOPIC = "",
     at: Common = HERE,
-) -> Answer | Stream:
+) -> Answer | AnswerStream:
     """Send a job to a site by the broker; it is safe at the broker when this returns."""
     patience = units.seconds(timeout) if timeout else None
     with at.open() as project:
@@ -78,10 +78,10 @@ def send(
         return Answer(data, (said,), (job.key,), notes)
     for note in notes:
         render.say(text.show(note))
-    return Stream(_story(parcel, patience))
+    return AnswerStream(_story(parcel, patience))
 
 
-# -- what is sent --------------------------------------------------------------------------------
+# -- the job to send -----------------------------------------------------------------------------
 
 
 def _read(file: str, site: str) -> balsam.Understood:
@@ -130,7 +130,7 @@ def _shown(file: str) -> str:
 
 
 def _silence(project: Project, site: str) -> tuple[str, ...]:
-    """Say that the site will not hear of it soon."""
+    """Return a warning that the site will not receive it soon."""
     seen = view.look(project.db, project.clock.now(), running=project.running())
     return tuple(
         f"{site} is silent: {one.words}; the job waits at the broker until its agent is back"
@@ -148,7 +148,7 @@ async def _send(parcel: Parcel) -> None:
 
 
 async def post(bus: Any, topic: str, body: bytes, job: Job) -> None:  # noqa: ANN401 - any bus
-    """Send a job; that nobody serves the site is an error."""
+    """Send a job; raise an error if no agent serves the site."""
     try:
         await bus.publish(topic, body, job.key, heard=True)
     except errors.Unavailable as error:
@@ -156,7 +156,7 @@ async def post(bus: Any, topic: str, body: bytes, job: Job) -> None:  # noqa: AN
 
 
 def unheard(error: errors.Unavailable, site: str, trouble: str) -> errors.Unavailable:
-    """Say what to do about a message that was not taken."""
+    """Return what to do about a message that was not taken."""
     if trouble:
         message = f"the broker cannot be reached: {trouble}"
         hint = "the table `bus` of pilotage.toml says where it is"
@@ -179,11 +179,11 @@ async def _talk(
                     if status.state in FINAL:
                         return
     message = f"the job {job.key} has not ended within {units.for_people(patience or 0.0)}"
-    raise errors.TimedOut(message, hint="it goes on; the same command waits for it again")
+    raise errors.TimedOut(message, hint="it continues; the same command waits for it again")
 
 
 async def _statuses(bus: Talk, messages: AsyncIterator[Message], job: Job) -> AsyncIterator[Status]:
-    """Read what is said of one job; the same again, and what is older, is left out."""
+    """Yield status messages of one job; repeated and older ones are skipped."""
     number = seq = 0
     async for message in messages:
         await bus.ack(message)
@@ -198,7 +198,7 @@ async def _statuses(bus: Talk, messages: AsyncIterator[Message], job: Job) -> As
             yield found
 
 
-# -- what is printed -----------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------
 
 
 def _story(parcel: Parcel, patience: float | None) -> Iterator[Answer]:
@@ -226,14 +226,14 @@ def _line(status: Status) -> Answer:
     reason = status.reason.text or status.reason.code
     if status.state not in FINAL and not reason:
         reason = status.step.replace("_", " ")
-    state = shape.state(status.state)
+    state = formatting.state(status.state)
     said = line(
-        Styled(shape.clock(status.time, day=False), "dim"), "  ", state,
+        Styled(formatting.clock(status.time, day=False), "dim"), "  ", state,
         " " * (13 - len(state.text)), text.show(reason),
     )  # fmt: skip
     over = status.state in FINAL
     return Answer(
-        facts | {"time": shape.stamp(status.time)},
+        facts | {"time": formatting.stamp(status.time)},
         (said,),
         (status.job,) if over else (),
         status=int(over and status.state != "done"),

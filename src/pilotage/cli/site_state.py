@@ -1,4 +1,4 @@
-"""How sites are, as far as it can be known without asking them."""
+"""State of sites, from the store alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pilotage.batch.shell.ssh import Ssh
 from pilotage.batch.shell.words import Kind
 from pilotage.cli.answer import Style
 from pilotage.status import sites
-from pilotage.status.sites import Looked, Seen
+from pilotage.status.sites import SiteList, SiteStatus
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
@@ -25,8 +25,8 @@ _STYLES: dict[str, Style] = {
 }  # fmt: skip
 
 
-def look(project: Project) -> Looked:
-    """Say how all sites are; no connection is made."""
+def look(project: Project) -> SiteList:
+    """Return how all sites are; no connection is made."""
     running = project.running()
     found = sites.look(
         project.db, project.root, project.settings, project.clock.now(), running=running
@@ -34,7 +34,7 @@ def look(project: Project) -> Looked:
     return found._replace(sites=asyncio.run(_all(project, found.sites)))
 
 
-def style(one: Seen) -> Style:
+def style(one: SiteStatus) -> Style:
     """Return the colour of the state of a site."""
     if one.conflict:
         return "red"
@@ -43,12 +43,12 @@ def style(one: Seen) -> Style:
     return "yellow" if warned and found == "green" else found
 
 
-async def _all(project: Project, seen: Iterable[Seen]) -> list[Seen]:
+async def _all(project: Project, seen: Iterable[SiteStatus]) -> list[SiteStatus]:
     return list(await asyncio.gather(*(_one(project, one) for one in seen)))
 
 
-async def _one(project: Project, one: Seen) -> Seen:
-    """Look for a connection to a site that no hub looks after, and why there was none."""
+async def _one(project: Project, one: SiteStatus) -> SiteStatus:
+    """Check for a connection to a site without a hub, and return why there is none."""
     if one.state != "not connected" or one.kept:
         return one
     site = files.read(project.root, one.name)

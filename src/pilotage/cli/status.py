@@ -1,4 +1,4 @@
-"""`pilotage status`: what runs, what is done and what went wrong."""
+"""`pilotage status`: running, finished and failed jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage.cli import select, shape, tally
+from pilotage.cli import formatting, select, tally
 from pilotage.cli.answer import Answer, Cell, Column, Shown, Styled, Table, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -29,7 +29,7 @@ def status(
     *,
     at: Common = HERE,
 ) -> Answer:
-    """Show what runs, what is done, what went wrong and what to do."""
+    """Show running, finished and failed jobs, and what to do."""
     with at.open() as project:
         now = project.clock.now()
         if selector:
@@ -42,7 +42,7 @@ def status(
         running, rules = project.running(), _rules(project)
         scene = offers.read(project.db, project.settings, now=now, running=running, room=False)
         stuck = explain.hopeless(project.db, scene, project.root, now)
-        where = shape.where(project.db, trouble)
+        where = formatting.where(project.db, trouble)
     totals = Counter[str]()
     for states in counts.values():
         totals.update(states)
@@ -52,18 +52,18 @@ def status(
         "rules": rules,
         "jobs": {state: totals.get(state, 0) for state in State},
         "names": [{"name": name, **states} for name, states in counts.items()],
-        "trouble": [shape.job(one, where.get(one.id)) for one in trouble],
+        "trouble": [formatting.job(one, where.get(one.id)) for one in trouble],
     }
     data["hopeless"] = [{"id": one, "jobs": count, "reason": why} for one, count, why in stuck]
     head = _head(project, rules, totals, running=running)
     shown = (*head, *_table(counts), *_troubles(trouble, totals, now, where))
     hints = _hints(totals, trouble, rules, running=running)
     notes = [
-        f"{shape.count(count, 'job')} like {one} can never start on what is offered now: {why}"
+        f"{formatting.count(count, 'job')} like {one} can never start on what is offered now: {why}"
         for one, count, why in stuck
     ]
     if totals[State.QUEUED] and not len(scene.offers):
-        notes += [f"jobs wait, and {queued.NOBODY}", f"hint: {queued.ENROL}"]
+        notes += [f"jobs wait, and {queued.NO_PLACES}", f"hint: {queued.ENROL}"]
     return Answer(data, shown, tuple(counts), (*notes, *hints))
 
 
@@ -85,11 +85,11 @@ def _head(
     project: Project, rules: dict[str, int], totals: Counter[str], *, running: bool
 ) -> list[Shown]:
     runs = Styled("running", "green") if running else Styled("not running", "yellow")
-    words = shape.count(rules["enabled"], "rule")
+    words = formatting.count(rules["enabled"], "rule")
     if rules["disabled"]:
         words += f" ({rules['disabled']} disabled)"
     left = sum(count for state, count in totals.items() if state not in FINAL)
-    jobs = f"{shape.count(sum(totals.values()), 'job')}, {left} not ended"
+    jobs = f"{formatting.count(sum(totals.values()), 'job')}, {left} not ended"
     return [
         line(Styled("project  ", "dim"), str(project.root), "  ", runs),
         line(Styled("rules    ", "dim"), words),
@@ -114,7 +114,7 @@ def _table(counts: tally.Counts) -> list[Shown]:
 
 
 def _cell(state: State, count: int) -> Cell:
-    return Styled(str(count), shape.STYLES.get(state, "")) if count else Styled("·", "dim")
+    return Styled(str(count), formatting.STYLES.get(state, "")) if count else Styled("·", "dim")
 
 
 def _troubles(
@@ -124,7 +124,7 @@ def _troubles(
         return []
     more = sum(totals[state] for state in _TROUBLE) - len(trouble[-_FEW:])
     rest: list[Shown] = [line(Styled(f"… and {more} more", "dim"))] if more > 0 else []
-    return ["", shape.jobs(trouble[-_FEW:], now, where), *rest]
+    return ["", formatting.jobs(trouble[-_FEW:], now, where), *rest]
 
 
 def _hints(
@@ -139,7 +139,7 @@ def _hints(
     if failed:
         hints.append(f"hint: `pilotage explain {failed[-1].id}` says what went wrong")
     if held:
-        hints.append(f"hint: `pilotage release {held[-1].id}` lets a held job go on")
+        hints.append(f"hint: `pilotage release {held[-1].id}` releases a held job")
     if not totals and not rules["enabled"]:
         hints.append("hint: `pilotage submit echo hi` queues a first job")
     return tuple(hints)

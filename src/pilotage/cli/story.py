@@ -1,4 +1,4 @@
-"""`pilotage story`: all that happened to jobs, from event to result."""
+"""`pilotage story`: the history of jobs, from event to result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text, units
-from pilotage.cli import select, shape
+from pilotage.cli import formatting, select
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
@@ -17,10 +17,10 @@ from pilotage.result.story import Story
 
 
 def story(selector: Selectors, /, *, at: Common = HERE) -> Answer:
-    """Tell all that happened to jobs, from event to result."""
+    """Show the history of jobs, from event to result."""
     with at.open() as project:
         found = [stories.tell(project.db, one) for one in select.numbers(project, selector)]
-        where = shape.where(project.db, [one.job for one in found])
+        where = formatting.where(project.db, [one.job for one in found])
     shown: list[Shown] = []
     for one in found:
         shown += [*([""] if shown else []), *_sheet(one)]
@@ -34,7 +34,7 @@ def story(selector: Selectors, /, *, at: Common = HERE) -> Answer:
 def _data(found: Story, place: JobPlace | None) -> dict[str, Any]:
     moments = [
         {
-            "time": shape.stamp(one.time),
+            "time": formatting.stamp(one.time),
             "what": one.what,
             "details": one.details,
             "state": one.state,
@@ -43,21 +43,21 @@ def _data(found: Story, place: JobPlace | None) -> dict[str, Any]:
     ]
     children = msgspec.to_builtins(found.children)
     facts = {"moments": moments, "outputs": found.outputs, "children": children}
-    return shape.job(found.job, place) | facts
+    return formatting.job(found.job, place) | facts
 
 
 def _sheet(found: Story) -> list[Shown]:
     job = found.job
-    head = line(Styled(f"job {job.id}", "bold"), f"  {job.name}  ", shape.state(job.state))
+    head = line(Styled(f"job {job.id}", "bold"), f"  {job.name}  ", formatting.state(job.state))
     parts: list[Shown] = [head]
     before = None
     for one in found.moments:
         after = "" if before is None else f"+{units.for_people(max(0.0, one.time - before))}"
         before = one.time if before is None else before
-        style = shape.STYLES.get(one.state, "")
+        style = formatting.STYLES.get(one.state, "")
         parts.append(
             line(
-                Styled(f"{shape.clock(one.time)} {after:>12}  ", "dim"),
+                Styled(f"{formatting.clock(one.time)} {after:>12}  ", "dim"),
                 Styled(text.show(one.what), style),
             )
         )
@@ -65,5 +65,5 @@ def _sheet(found: Story) -> list[Shown]:
     parts += [line(Styled(f"{'writes':>32}  ", "dim"), text.show(path)) for path in found.outputs]
     for child in found.children:
         words = f"job {child.id} {child.name}  "
-        parts.append(line(Styled(f"{'caused':>32}  ", "dim"), words, shape.state(child.state)))
+        parts.append(line(Styled(f"{'caused':>32}  ", "dim"), words, formatting.state(child.state)))
     return parts

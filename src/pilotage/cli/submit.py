@@ -13,7 +13,7 @@ from cyclopts import Group, Parameter
 
 from pilotage.base import errors, units
 from pilotage.base.owner import me
-from pilotage.cli import directives, select, shape
+from pilotage.cli import directives, formatting, select
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -44,7 +44,7 @@ def _option(help_: str, **more: Any) -> Parameter:  # noqa: ANN401 - what cyclop
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SubmitOptions:
-    """What a person asks for on the command line; None is not asked for."""
+    """Options of `submit`; None means not given."""
 
     name: Annotated[str | None, _option("Name; else that of the program.")] = None
     cpus: Annotated[int | None, _option("Processor cores.")] = None
@@ -77,7 +77,7 @@ class SubmitOptions:
     cwd: Annotated[str | None, _option("Working directory; else this one.")] = None
     priority: Annotated[int | None, _option("Higher starts first.")] = None
     limit: Annotated[str | None, _option("KEY[:N]: at most N jobs with KEY at once.")] = None
-    retries: Annotated[int | None, _option("Try again so often if it fails.")] = None
+    retries: Annotated[int | None, _option("Retries if it fails.")] = None
     output: Annotated[
         tuple[str, ...], _option("A file that must be there after it; repeatable.")
     ] = ()
@@ -87,7 +87,7 @@ NO_OPTIONS = SubmitOptions()
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A definition, and what there is to say of it."""
+    """A job definition, and notes about it."""
 
     spec: JobSpec
     tag: str = ""
@@ -140,7 +140,7 @@ def _script(file: Path) -> tuple[Recipe, str]:
         raise errors.ConfigError(message, hint="a script is a text file") from error
     if file.suffix == ".py":
         return Python(file=path), source
-    # As batch systems do: what is submitted is what runs, whatever becomes of the file meanwhile.
+    # As in batch systems, the submitted text runs, even if the file changes later.
     return Script(source=source), source
 
 
@@ -291,7 +291,7 @@ def submit(
     ] = False,
     dry_run: Annotated[
         bool,
-        Parameter(name=("--dry-run", "-n"), help="Only say what would be queued."),
+        Parameter(name=("--dry-run", "-n"), help="Show what would be queued; queue nothing."),
     ] = False,
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
@@ -347,7 +347,7 @@ def _prospect(project: Project, new: NewJob, *, room: bool) -> Prospect:
 
 
 def _warnings(project: Project, new: NewJob) -> list[str]:
-    """Say what keeps a job from starting although there is room."""
+    """Return what keeps a job from starting although there is room."""
     from pilotage.match import queued
 
     found = _prospect(project, new, room=False)
@@ -383,7 +383,7 @@ def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
         "limit": new.limit_key.replace(":", ", ") + " at once" if new.limit_key else "",
     }
     shown += [sheet.pair(name, value) for name, value in rows.items() if value]
-    words = f"it fits now on {found.now} of {shape.count(found.why.offers, 'offer')}"
+    words = f"it fits now on {found.now} of {formatting.count(found.why.offers, 'offer')}"
     advice = queued.advice(found.why.changes) if found.never else ""
     style: Style = "green" if found.now else "red" if found.never else "yellow"
     text = words if found.now else queued.brief(found)

@@ -1,4 +1,4 @@
-"""How many jobs of each name are in which state, as lines that people can watch."""
+"""Counts of jobs by name and state, as lines of text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def by_name(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]]:
 
 
 def line(name: str, states: Mapping[str, int]) -> tuple[Cell, ...]:
-    """Write one line: how many of all ended, how they ended, and what goes on."""
+    """Return one line: jobs ended of all, how they ended, and what runs."""
     total = sum(states.values())
     ended = sum(states.get(state, 0) for state in FINAL)
     pieces: list[Cell] = [f"{name}  ", f"{ended}/{total}"]
@@ -42,7 +42,7 @@ def line(name: str, states: Mapping[str, int]) -> tuple[Cell, ...]:
 
 
 def lines(counts: Counts, most: int = 20) -> list[tuple[Cell, ...]]:
-    """Write a line for each name; those where something goes on come first if there are many."""
+    """Return a line for each name; those with running jobs come first."""
     names = list(counts)
     if len(names) > most:
         names.sort(key=lambda name: all(state in FINAL for state in counts[name]))

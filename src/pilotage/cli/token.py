@@ -1,4 +1,4 @@
-"""`pilotage token`: make, list and revoke tokens."""
+"""`pilotage token`: create, list and revoke tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from pilotage.base import errors, units
 from pilotage.batch import files
-from pilotage.cli import shape
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Cell, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.project import tokens
@@ -35,7 +35,7 @@ def new(
     lifetime: Annotated[str, Parameter(help="Until it expires, else 30d.")] = "30d",
     uses: Annotated[int | None, Parameter(help="How often it may be used; else always.")] = None,
     pool: Annotated[
-        str, Parameter(help="The pool that it steers, or of pilots that enrol with it.")
+        str, Parameter(help="The pool that it controls, or of pilots that enrol with it.")
     ] = "",
     site: Annotated[
         str, Parameter(help="The site of its agent or pilots.")
@@ -74,12 +74,13 @@ def ls(*, at: Common = HERE) -> Answer:
         data.append(
             {
                 "id": number, "scope": scope, "owner": owner, "pool": pool, "site": site,
-                "label": label, "created": shape.stamp(created), "expires": shape.stamp(expires),
-                "uses": uses, "revoked": shape.stamp(revoked), "state": state,
+                "label": label, "created": formatting.stamp(created),
+                "expires": formatting.stamp(expires),
+                "uses": uses, "revoked": formatting.stamp(revoked), "state": state,
             }
         )  # fmt: skip
         shown = Styled(state, "green" if state == "good" else "dim")
-        cells.append((number, scope, owner, site, shown, shape.clock(expires), label))
+        cells.append((number, scope, owner, site, shown, formatting.clock(expires), label))
     table = (Table(_HEADS, tuple(cells)),) if cells else ()
     notes = () if cells else ("no tokens: `pilotage token new user` makes one",)
     return Answer({"tokens": data}, table, tuple(row[0] for row in rows), notes)

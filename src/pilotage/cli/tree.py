@@ -1,4 +1,4 @@
-"""All commands; each is imported when it is called."""
+"""The tree of commands; each module is imported when its command is called."""
 
 from __future__ import annotations
 
@@ -78,44 +78,44 @@ def _about(entry: HelpEntry) -> Text:
 
 
 _EVERYDAY = Group("Everyday", sort_key=1)
-_CONTROL = Group("Change the course of jobs", sort_key=2)
+_CONTROL = Group("Control jobs", sort_key=2)
 _NOUNS = Group("By noun", sort_key=3)
 _ABOUT = Group("About", sort_key=4)
 _OPTIONS = Group("Options", sort_key=5)
 
 #: Name, place and help of each command, in the order in which people meet them.
 _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
-    (_EVERYDAY, "init", "init:init", "Make a project in a folder."),
+    (_EVERYDAY, "init", "init:init", "Create a project in a folder."),
     (_EVERYDAY, "up", "up:up", "Run the project here: watch, match and run until Ctrl-C."),
-    (_EVERYDAY, "hub", "hub:hub", "Run the project for pilots elsewhere, nothing here."),
-    (_EVERYDAY, "watch", "watch:watch", "Watch and match here, and have a hub run the jobs."),
+    (_EVERYDAY, "hub", "hub:hub", "Run the project with pilots only, no jobs on this machine."),
+    (_EVERYDAY, "watch", "watch:watch", "Watch for events here, and forward the jobs to a hub."),
     (_EVERYDAY, "submit", "submit:submit", "Queue a command, a script or a job file."),
-    (_EVERYDAY, "status", "status:status", "Show what runs, what is done and what went wrong."),
-    (_EVERYDAY, "logs", "logs:logs", "Print what jobs wrote, and follow it."),
-    (_EVERYDAY, "explain", "explain:explain", "Say why jobs do not run, or how they ended."),
-    (_EVERYDAY, "story", "story:story", "Tell all that happened to jobs, from event to result."),
+    (_EVERYDAY, "status", "status:status", "Show running, finished and failed jobs."),
+    (_EVERYDAY, "logs", "logs:logs", "Print the output of jobs, and follow it."),
+    (_EVERYDAY, "explain", "explain:explain", "Explain why jobs do not run, or how they ended."),
+    (_EVERYDAY, "story", "story:story", "Show the history of jobs, from event to result."),
     (_EVERYDAY, "wait", "wait:wait", "Wait until jobs have ended."),
-    (_EVERYDAY, "report", "report:report", "Write what ran as one HTML file."),
-    (_CONTROL, "cancel", "verbs:cancel", "Call jobs off."),
-    (_CONTROL, "hold", "verbs:hold", "Keep jobs from going on."),
-    (_CONTROL, "release", "verbs:release", "Let held jobs go on."),
-    (_CONTROL, "retry", "verbs:retry", "Try jobs again that ended badly."),
+    (_EVERYDAY, "report", "report:report", "Write a report of all jobs as one HTML file."),
+    (_CONTROL, "cancel", "verbs:cancel", "Cancel jobs."),
+    (_CONTROL, "hold", "verbs:hold", "Hold jobs: they do not start until released."),
+    (_CONTROL, "release", "verbs:release", "Release held jobs."),
+    (_CONTROL, "retry", "verbs:retry", "Retry failed jobs."),
     (_NOUNS, "job", "job:app", "List, show and forget jobs."),
-    (_NOUNS, "flow", "flow:app", "Run workflows across sites, and see how far they are."),
+    (_NOUNS, "flow", "flow:app", "Run and monitor workflows across sites."),
     (_NOUNS, "rule", "rule:app", "List, test, check and change rules."),
-    (_NOUNS, "event", "event:app", "Send messages, and see what happened."),
-    (_NOUNS, "pilot", "pilot:app", "List, show and drain pilots, be one, or pack one."),
+    (_NOUNS, "event", "event:app", "Send and list events."),
+    (_NOUNS, "pilot", "pilot:app", "List, show, drain, run or pack pilots."),
     (_NOUNS, "site", "site:app", "Add, list and check sites, and log in to them."),
     (_NOUNS, "agent", "agent:app", "Set up, run and drain the agent of this site."),
-    (_NOUNS, "app", "app:app", "Add, list and try the applications that this site runs."),
-    (_NOUNS, "pool", "pool:app", "See what pools of pilots do and why, and steer them."),
-    (_NOUNS, "share", "share:share", "Show who has used how much, and what they are due."),
-    (_NOUNS, "relay", "relay:relay", "Carry bytes for pilots that have no way out."),
-    (_NOUNS, "token", "token:app", "Make, list and revoke tokens."),
+    (_NOUNS, "app", "app:app", "Add, list and test the applications of this site."),
+    (_NOUNS, "pool", "pool:app", "Show and control pools of pilots."),
+    (_NOUNS, "share", "share:share", "Show the usage and fair shares of owners."),
+    (_NOUNS, "relay", "relay:relay", "Relay connections for pilots without outside network."),
+    (_NOUNS, "token", "token:app", "Create, list and revoke tokens."),
     (_NOUNS, "config", "config:app", "Show and check the settings."),
-    (_ABOUT, "doctor", "doctor:doctor", "Look at all that Pilotage needs of this machine."),
+    (_ABOUT, "doctor", "doctor:doctor", "Check this machine's prerequisites."),
     (_ABOUT, "help", "about:topic", "Explain exit statuses, selectors or an error such as E302."),
-    (_ABOUT, "--install-completion", "about:completion", "Let the shell complete commands."),
+    (_ABOUT, "--install-completion", "about:completion", "Install shell completion."),
     (_ABOUT, "version", "about:version", "Print the version."),
 )
 

@@ -1,4 +1,4 @@
-"""`pilotage rule test`: which rules an event would fire, and what they would make."""
+"""`pilotage rule test`: show which rules an event would fire, and their jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from pilotage.base import errors, text
 from pilotage.base.names import closest
-from pilotage.cli import shape
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.event.model import Event, EventKind, FileVersion
@@ -37,7 +37,7 @@ def trial(
     ] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Say which rules an event would fire and which jobs they would make; nothing runs."""
+    """Show which rules an event would fire and which jobs they would make; run nothing."""
     if bool(event) == bool(topic):
         message = "give either `--event FILE` or `--topic TOPIC`"
         raise errors.UsageError(message, hint="`pilotage rule test --event inbox/hi.txt`")
@@ -97,7 +97,7 @@ def _trial(one: Trial) -> list[Shown]:
     if not one.verdict.fires:
         reasons = one.verdict.reasons
         return [line(Styled("✘", "red"), f" {one.rule}"), *(f"    {why}" for why in reasons)]
-    words = f" {one.rule}  makes {shape.count(one.count, one.what)}"
+    words = f" {one.rule}  makes {formatting.count(one.count, one.what)}"
     shown: list[Shown] = [line(Styled("✔", "green"), words)]
     shown += [f"    {one.note}"] if one.note else []
     for job in one.jobs[:_FEW]:

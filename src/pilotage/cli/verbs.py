@@ -1,4 +1,4 @@
-"""Commands that change the course of jobs; saying the same twice changes nothing more."""
+"""`pilotage cancel|hold|release|retry`; all are idempotent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pilotage.cli import select, shape
+from pilotage.cli import formatting, select
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.common import HERE, Common
 from pilotage.job.machine import FINAL
@@ -23,12 +23,12 @@ _FEW = 20
 
 
 def cancel(selector: Selectors, /, *, at: Common = HERE) -> Answer:
-    """Call jobs off; those that run are ended."""
+    """Cancel jobs; running ones are stopped."""
     return _change(selector, at, lambda one: one.state not in FINAL, lambda p, ids: p.cancel(ids))
 
 
 def hold(selector: Selectors, /, *, at: Common = HERE) -> Answer:
-    """Keep jobs from going on; those that run are ended and held."""
+    """Hold jobs; running ones are stopped and held."""
     return _change(
         selector, at, lambda one: one.state not in FINAL and one.state is not State.HELD,
         lambda p, ids: p.hold(ids),
@@ -36,12 +36,12 @@ def hold(selector: Selectors, /, *, at: Common = HERE) -> Answer:
 
 
 def release(selector: Selectors, /, *, at: Common = HERE) -> Answer:
-    """Let held jobs go on."""
+    """Release held jobs."""
     return _change(selector, at, lambda one: one.state is State.HELD, lambda p, ids: p.release(ids))
 
 
 def retry(selector: Selectors, /, *, at: Common = HERE) -> Answer:
-    """Try jobs again that ended badly, under a new attempt number."""
+    """Retry failed jobs, as a new attempt."""
     return _change(
         selector, at, lambda one: one.state in FINAL and one.state is not State.DONE,
         lambda p, ids: p.retry(ids),
@@ -62,11 +62,11 @@ def _change(
         changed = [one for one in fit if now[one.id] is not one.state or one.state in AWAY]
         idle = bool(changed) and not project.running()
     left = len(found) - len(changed)
-    notes = [f"{shape.count(left, 'job')} left as before"] if left else []
+    notes = [f"{formatting.count(left, 'job')} left as before"] if left else []
     if idle and any(state in {State.QUEUED, State.RUNNING} for state in now.values()):
         notes.append("nothing runs this project now: start `pilotage up`")
     rows = tuple(
-        (one.id, one.name, shape.state(one.state), _after(one, now[one.id])) for one in changed
+        (one.id, one.name, formatting.state(one.state), _after(one, now[one.id])) for one in changed
     )
     return Answer(
         data={"jobs": [{"id": one.id, "was": one.state, "state": now[one.id]} for one in changed]},
@@ -78,4 +78,4 @@ def _change(
 
 def _after(one: Job, now: State) -> Styled:
     ending = one.state in AWAY and now is one.state
-    return Styled("ending", "yellow") if ending else shape.state(now)
+    return Styled("ending", "yellow") if ending else formatting.state(now)

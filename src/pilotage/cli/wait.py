@@ -1,4 +1,4 @@
-"""`pilotage wait`: until jobs have ended."""
+"""`pilotage wait`: wait until jobs have ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from pilotage.base import errors, text, units
-from pilotage.cli import live, render, select, shape, tally
+from pilotage.cli import formatting, live, render, select, tally
 from pilotage.cli.answer import Answer, Styled, Table
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
@@ -22,7 +22,7 @@ from pilotage.job.model import Job, State
 _GLANCE_S = 0.1
 _TAIL = 50
 _FEW = 3
-#: Seconds after which it is told what a person could do.
+#: Seconds after which a hint is shown.
 _STUCK_S = 3.0
 
 
@@ -30,7 +30,9 @@ def wait(
     selector: Selectors,
     /,
     *,
-    timeout: Annotated[str, Parameter(help="Give up after `30s`, `1h`, …; the jobs go on.")] = "",
+    timeout: Annotated[
+        str, Parameter(help="Stop waiting after `30s`, `1h`, …; the jobs continue.")
+    ] = "",
     at: Common = HERE,
 ) -> Answer:
     """Wait until jobs have ended; the exit status is 1 unless all are done."""
@@ -42,14 +44,14 @@ def wait(
         bad = [one for one in found if one.state is not State.DONE]
         for one in bad[:_FEW]:
             _tell(project, one)
-        where = shape.where(project.db, found)
-        table = shape.jobs(bad, project.clock.now(), where)
-        data = [shape.job(one, where.get(one.id)) for one in found]
+        where = formatting.where(project.db, found)
+        table = formatting.jobs(bad, project.clock.now(), where)
+        data = [formatting.job(one, where.get(one.id)) for one in found]
     return _answer(data, bad, table)
 
 
 def _answer(found: list[dict[str, Any]], bad: list[Job], table: Table) -> Answer:
-    rest = f"{len(bad)} of {shape.count(len(found), 'job')} did not end well"
+    rest = f"{len(bad)} of {formatting.count(len(found), 'job')} did not end well"
     return Answer(
         {"jobs": found, "ok": not bad},
         (table,) if bad and len(found) > 1 else (),
@@ -62,7 +64,7 @@ def _answer(found: list[dict[str, Any]], bad: list[Job], table: Table) -> Answer
 def _until_ended(
     project: Project, numbers: list[int], patience: float | None, glance: Callable[[], None]
 ) -> None:
-    """Wait until no job of these can go on by itself, and show how far they are."""
+    """Wait until no job can continue by itself, and show the progress."""
     start = time.monotonic()
     ids = text.dump(numbers)
     board = live.Board()
@@ -90,15 +92,17 @@ def _until_ended(
 
 
 def _mention(project: Project, numbers: list[int]) -> None:
-    """Say that a job waits for a pool which waits for a person; else the wait may be long."""
+    """Report that a job waits for a pool that needs a person."""
     if not (project.root / "pools").is_dir() or not project.running():
         return
-    from pilotage.status.explain import Witness
+    from pilotage.status.explain import JobExplainer
 
     queued = [one for one in numbers[:_TAIL] if project.job(one).state is State.QUEUED]
     if queued:
         now = project.clock.now()
-        witness = Witness(project.db, project.settings, now=now, running=True, root=project.root)
+        witness = JobExplainer(
+            project.db, project.settings, now=now, running=True, root=project.root
+        )
         known = witness.facts(queued[0])
         if known.pools and not known.hope and known.prospect and not known.prospect.ever:
             said = "; ".join(f"{one.text}: {one.detail}" for one in known.pools[:_FEW])
@@ -107,14 +111,14 @@ def _mention(project: Project, numbers: list[int]) -> None:
 
 def _too_late(counts: dict[str, int], patience: float) -> errors.TimedOut:
     left = sum(count for state, count in counts.items() if state not in FINAL)
-    message = f"{shape.count(left, 'job')} not ended after {units.for_people(patience)}"
-    return errors.TimedOut(message, hint="the work goes on: `pilotage status` shows how far it is")
+    message = f"{formatting.count(left, 'job')} not ended after {units.for_people(patience)}"
+    return errors.TimedOut(message, hint="the work continues: `pilotage status` shows the progress")
 
 
 def _tell(project: Project, one: Job) -> None:
-    """Say how a job ended badly, with the last lines that it wrote to standard error."""
+    """Return the failure of a job, with its last lines of standard error."""
     reason = f": {one.reason}" if one.reason else ""
-    render.say(f"job {one.id} {one.name} is ", shape.state(one.state), reason)
+    render.say(f"job {one.id} {one.name} is ", formatting.state(one.state), reason)
     attempts = project.attempts(one.id)
     if attempts and (tail := logs.read(logs.path(attempts[-1].dir, "stderr"), _TAIL)):
         render.say(Styled(f"the end of its stderr ({attempts[-1].dir}/stderr):", "dim"))
@@ -131,13 +135,13 @@ def for_one(number: int, at: Common, *, propagate: bool, notes: Sequence[str]) -
         _until_ended(project, [number], None, pump.pass_on)
         pump.pass_on()
         job = project.job(number)
-        data = shape.job(job, shape.where(project.db, [job]).get(number))
+        data = formatting.job(job, formatting.where(project.db, [job]).get(number))
         attempts = project.attempts(number)
         status = 0 if job.state is State.DONE else 1
         if job.state is not State.DONE:
             _tell(project, job)
         if attempts:
-            data["attempts"] = [shape.attempt(one) for one in attempts]
+            data["attempts"] = [formatting.attempt(one) for one in attempts]
             if propagate:
                 status = _own_status(attempts[-1].exit, attempts[-1].signal, status)
     return Answer(data, ids=(number,), status=status)

@@ -1,4 +1,4 @@
-"""`pilotage watch`: events and rules here, beside the data; jobs go to a hub elsewhere."""
+"""`pilotage watch`: watch for events here, and forward the jobs to a hub."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Submit jobs and functions to a hub from Python, and wait for what they return.
+"""Python client of a hub: functions and commands in, futures of their results out.
 
     with pilotage.connect() as client:
         for area in client.map(measure, paths):
             ...
 
-`core` decides without a socket; `sync` and `aio` move its bytes. Connections that break are made
-anew: what was submitted is submitted once, and no result is lost.
+`core` decides without I/O; `sync` and `aio` connect it to a hub. After a lost connection the client
+reconnects: each job is submitted exactly once, and no result is lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client for programs with an event loop: the same names, to be awaited."""
+"""The asynchronous client: the same methods as coroutines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 from pilotage.base import errors
 from pilotage.client import flow as flows
 from pilotage.client import rest, where, work
-from pilotage.client.carrier import Carrier
+from pilotage.client.carrier import ClientConnection
 from pilotage.client.core import core
 from pilotage.client.future import tell, value
-from pilotage.client.model import Delivery, Ended, Part, Return, Ticket
+from pilotage.client.model import CallRange, Delivery, Ended, Return, Ticket
 from pilotage.client.options import Options, change
 from pilotage.client.where import Address
 from pilotage.job import machine
@@ -27,7 +27,7 @@ class AsyncFuture(asyncio.Future[T], Ticket):
     """The result of one call or job, to be awaited."""
 
     def __init__(self, drop: Callable[[Ticket], None]) -> None:
-        """Begin; `drop` is told when nobody wants the result any more."""
+        """Begin; `drop` is called when the result is no longer wanted."""
         super().__init__(loop=asyncio.get_running_loop())
         self._drop = drop
 
@@ -37,7 +37,7 @@ class AsyncFuture(asyncio.Future[T], Ticket):
         return self.parcel.job if self.parcel else None
 
     def cancel(self, msg: Any = None) -> bool:  # noqa: ANN401 - as in asyncio
-        """Want the result no more; the job is called off unless other calls are in it."""
+        """Want the result no more; the job is cancelled unless other calls are in it."""
         if not super().cancel(msg):
             return False
         self._drop(self)
@@ -62,7 +62,7 @@ class AsyncBatch(Ticket, Generic[T]):
     """The results of many calls, in order."""
 
     def __init__(self, count: int) -> None:
-        """Wait for so many."""
+        """Wait for `count` calls."""
         self._found: list[Return | Delivery | None] = [None] * count
         self._news = asyncio.Event()
 
@@ -96,7 +96,7 @@ class AsyncClient:
         """Find the hub: the one named, or PILOTAGE_HUB, or that of the project here."""
         self._set_up(where.find(url, token, ca), Options(), None)
 
-    def _set_up(self, address: Address, options: Options, carrier: Carrier | None) -> None:
+    def _set_up(self, address: Address, options: Options, carrier: ClientConnection | None) -> None:
         self._address, self._options, self._open = address, options, carrier
         self._definitions = work.Definitions(options)
 
@@ -107,7 +107,7 @@ class AsyncClient:
         return other
 
     async def __aenter__(self) -> Self:
-        carrier = Carrier(self._address, core(self._address))
+        carrier = ClientConnection(self._address, core(self._address))
         await carrier.open()
         self._open = carrier
         return self
@@ -119,11 +119,11 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Have the hub keep what was submitted, and hang up; jobs go on."""
+        """Flush submissions and disconnect; jobs continue."""
         await self._carrier.close()
 
     @property
-    def _carrier(self) -> Carrier:
+    def _carrier(self) -> ClientConnection:
         if self._open is None:
             hint = "use it in an `async with` block"
             raise errors.UsageError("the client is not open", hint=hint)
@@ -156,9 +156,9 @@ class AsyncClient:
             return future
         spec, call, binding = definitions.of_call(work_, args, kwargs)
         if binding:
-            self._carrier.add_call(spec, Part(future, 0, [call]), binding)
+            self._carrier.add_call(spec, CallRange(future, 0, [call]), binding)
         else:
-            self._carrier.add(spec, Part(future, 0, [call]))
+            self._carrier.add(spec, CallRange(future, 0, [call]))
         return future
 
     def map(
@@ -170,9 +170,11 @@ class AsyncClient:
         batch: AsyncBatch[T] = AsyncBatch(len(rows))
         spec, calls, own = self._definitions.of_calls(function, rows)
         if calls:
-            self._carrier.add(spec, Part(batch, 0, calls), 0 if chunksize == "auto" else chunksize)
+            self._carrier.add(
+                spec, CallRange(batch, 0, calls), 0 if chunksize == "auto" else chunksize
+            )
         for at, (each, call, binding) in enumerate(own):
-            self._carrier.add_call(each, Part(batch, at, [call]), binding)
+            self._carrier.add_call(each, CallRange(batch, at, [call]), binding)
         return batch.results(self._carrier.drop)
 
     async def gather(self, futures: Iterable[AsyncFuture[T]]) -> list[T]:
@@ -212,7 +214,7 @@ class AsyncClient:
         return await asyncio.to_thread(rest.job, self._address, number)
 
     async def cancel(self, *what: int | AsyncFuture[Any]) -> None:
-        """Call jobs off, by number or by future."""
+        """Cancel jobs, by number or by future."""
         numbers = [one for one in what if isinstance(one, int)]
         for one in what:
             if isinstance(one, AsyncFuture):

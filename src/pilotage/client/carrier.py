@@ -1,4 +1,4 @@
-"""The connection of a client that lives in an event loop."""
+"""The connection of the asynchronous client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.client.core import Core
-from pilotage.client.model import Delivery, Part, Ticket
+from pilotage.client.model import CallRange, Delivery, Ticket
 from pilotage.client.where import Address
 
 _log = logging.getLogger("pilotage.client")
@@ -23,7 +23,7 @@ _RECONNECT = Backoff(first=0.05, limit=5.0, factor=2.5)
 class _Line(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self, carrier: ClientConnection) -> None:
         self._carrier = carrier
         #: Done when the connection is over.
         self.over = asyncio.get_running_loop().create_future()
@@ -33,13 +33,13 @@ class _Line(asyncio.Protocol):
         self._carrier.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that it is over."""
+        """Handle the end of the connection."""
         del exc
         if not self.over.done():
             self.over.set_result(None)
 
 
-class Carrier:
+class ClientConnection:
     """Moves bytes between a core and the hub, in the thread of the event loop."""
 
     def __init__(self, address: Address, core: Core) -> None:
@@ -73,7 +73,7 @@ class Carrier:
             raise self._core.refused
         self._task = self._loop.create_task(self._stay(line))
 
-    def add(self, spec: bytes, part: Part, fixed: int = 0) -> None:
+    def add(self, spec: bytes, part: CallRange, fixed: int = 0) -> None:
         """Have calls made."""
         self._check()
         self._core.add(spec, part, fixed)
@@ -85,7 +85,7 @@ class Carrier:
         self._core.add_job(spec, ticket)
         self._soon()
 
-    def add_call(self, spec: bytes, part: Part, binding: bytes) -> None:
+    def add_call(self, spec: bytes, part: CallRange, binding: bytes) -> None:
         """Have a call made that is a job of its own."""
         self._check()
         self._core.add_call(spec, part, binding)

@@ -1,4 +1,4 @@
-"""What the client decides, without a socket: calls go in, messages come out, results come back.
+"""Sans-I/O core of the client: calls in, messages out, results back.
 
 Whatever happens to the connection, each call that is added is answered exactly once.
 """
@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.client.model import Delivery, Ended, Parcel, Part, Returns, Ticket
-from pilotage.client.pace import SLOTS, WITHIN_S, Kind
+from pilotage.client.model import CallRange, Delivery, Ended, Parcel, Returns, Ticket
+from pilotage.client.pace import SLOTS, WITHIN_S, CallQueue
 from pilotage.client.where import Address
 from pilotage.link import codec
 
 
-class End(msgspec.Struct):
-    """The end of a job, as the hub tells it."""
+class JobEnd(msgspec.Struct):
+    """The end of a job, as reported by the hub."""
 
     job: int
     state: str
@@ -40,7 +40,7 @@ class Reply(msgspec.Struct):
     ids: list[int] = []
     #: Why some of these jobs will wait for their sites.
     notes: list[str] = []
-    ends: list[End] = []
+    ends: list[JobEnd] = []
     after: int = 0
     cpus: int = 0
     states: dict[str, str] = {}
@@ -59,7 +59,7 @@ def read(message: bytes) -> Reply:
         raise errors.Unavailable(f"the hub sent what is no answer: {error}") from None
 
 
-def returns(end: End) -> Returns:
+def returns(end: JobEnd) -> Returns:
     """Read what calls returned."""
     data = bytes(end.result)
     if data[:1] != b"{":
@@ -71,8 +71,8 @@ def returns(end: End) -> Returns:
         return Returns()
 
 
-def counts(end: End, found: Returns) -> bool:
-    """Say whether what a call with files returned or raised is the end of it.
+def counts(end: JobEnd, found: Returns) -> bool:
+    """Return whether what a call with files returned or raised is the end of it.
 
     A call that returned may have failed all the same: a declared output is missing.
     """
@@ -80,14 +80,14 @@ def counts(end: End, found: Returns) -> bool:
     return end.state == "done" or (end.state == "failed" and raised)
 
 
-def failure(end: End) -> errors.JobFailed:
-    """Say why a job did not end well."""
+def failure(end: JobEnd) -> errors.JobFailed:
+    """Return why a job did not end well."""
     why = end.reason or ("its result was not kept" if end.state == "done" else "")
     return errors.JobFailed(f"job {end.job} is {end.state}: {why}", job=end.job, state=end.state)
 
 
 def refusal(error: dict[str, Any]) -> errors.PilotageError:
-    """Make the error that the hub tells of one of ours."""
+    """Convert an error reply of the hub to an exception."""
     kind = errors.by_code(str(error.get("code")))
     return kind(str(error.get("message")), hint=str(error.get("hint", "")))
 
@@ -110,24 +110,24 @@ class Core:
     """The calls and jobs of one client, from the first message to the last."""
 
     def __init__(self, token: str, tag: str, host: str) -> None:
-        """Know who one is; nothing is sent before `connected`."""
+        """Create the core; nothing is sent before `connected`."""
         self.tag = tag
         self.slots = SLOTS
-        #: Who the hub takes us for, once it has said so.
+        #: Our owner name at the hub, once known.
         self.owner = ""
         #: Whether the hub has let us in.
         self.ready = False
         #: Why it never will.
         self.refused: errors.PilotageError | None = None
         self._token, self._host = token, host
-        self._kinds: dict[tuple[bytes, int], Kind] = {}
+        self._kinds: dict[tuple[bytes, int], CallQueue] = {}
         #: Jobs that have not been sent, or whose sending was not confirmed.
         self._unsent: deque[Parcel] = deque()
         self._asks: deque[tuple[str, dict[str, Any], Ticket]] = deque()
         self._jobs: dict[int, Parcel] = {}
         #: Ends of jobs whose numbers we have not heard yet.
-        self._early: dict[int, End] = {}
-        #: What the hub said of jobs that wait for their sites; each is told once.
+        self._early: dict[int, JobEnd] = {}
+        #: What the hub said of jobs that wait for their sites; each is reported once.
         self._noted: set[str] = set()
         self._after = 0
         self._number = 0
@@ -141,19 +141,19 @@ class Core:
 
     # -- what is wanted --------------------------------------------------------------------------
 
-    def add(self, spec: bytes, part: Part, fixed: int = 0) -> None:
-        """Take calls of a function; with `fixed`, so many of them make a job."""
+    def add(self, spec: bytes, part: CallRange, fixed: int = 0) -> None:
+        """Take calls of a function; with `fixed`, a job has that many of them."""
         kind = self._kinds.get((spec, fixed))
         if kind is None:
-            kind = self._kinds[spec, fixed] = Kind(spec, fixed)
+            kind = self._kinds[spec, fixed] = CallQueue(spec, fixed)
         kind.add(part)
 
     def add_job(self, spec: bytes, ticket: Ticket, binding: bytes = b"{}") -> None:
         """Take a job that is sent as it is."""
-        ticket.parcel = Parcel(spec, binding, [Part(ticket, 0, [b""])])
+        ticket.parcel = Parcel(spec, binding, [CallRange(ticket, 0, [b""])])
         self._unsent.append(ticket.parcel)
 
-    def add_call(self, spec: bytes, part: Part, binding: bytes) -> None:
+    def add_call(self, spec: bytes, part: CallRange, binding: bytes) -> None:
         """Take a call that is a job of its own."""
         part.ticket.parcel = Parcel(spec, binding, [part], calls=True)
         self._unsent.append(part.ticket.parcel)
@@ -163,7 +163,7 @@ class Core:
         self._asks.append((op, fields, ticket))
 
     def drop(self, ticket: Ticket) -> None:
-        """Forget a ticket; its job is called off if no other has a call in it."""
+        """Forget a ticket; its job is cancelled if no other has a call in it."""
         ticket.wanted = False
         parcel = ticket.parcel
         if parcel is not None and parcel.count == 1 and parcel.job in self._jobs:
@@ -171,14 +171,14 @@ class Core:
 
     @property
     def unsafe(self) -> bool:
-        """Tell whether something is not on the hub's disk yet."""
+        """Return whether something is not on the hub's disk yet."""
         asked = any(op == "cancel" for op, _ in self._open.values())
         waits = any(kind.count for kind in self._kinds.values())
         return bool(asked or waits or self._submits or self._unsent or self._asks)
 
     @property
     def eager(self) -> bool:
-        """Tell whether something that is added now would be sent now."""
+        """Return whether something that is added now would be sent now."""
         return self.ready and (self._submits < _SUBMITS or bool(self._asks))
 
     # -- the connection --------------------------------------------------------------------------
@@ -203,11 +203,11 @@ class Core:
         self.ready = False
 
     def stale(self, now: float) -> bool:
-        """Tell whether the other side should have spoken long ago."""
+        """Return whether the other side should have spoken long ago."""
         return bool(self._open) and now > self._heard + SILENCE_S
 
     def due(self, now: float) -> float:
-        """Say in how many seconds there is something to do, if nothing happens before."""
+        """Return in how many seconds there is something to do, if nothing happens before."""
         waits = [30.0]
         if self.ready:
             waits += [
@@ -280,7 +280,7 @@ class Core:
                 room -= len(parcel_.binding) + len(parcel_.spec)
         return parcels
 
-    def _pack(self, kind: Kind, now: float) -> Parcel | None:
+    def _pack(self, kind: CallQueue, now: float) -> Parcel | None:
         size = kind.size(self.slots, now)
         parts = kind.take(size) if size else []
         if not parts:
@@ -360,10 +360,10 @@ class Core:
             if (early := self._early.pop(job, None)) is not None:
                 yield from self._end(early)
         if not self._submits:
-            # What is left belongs to nobody: each number that we wait for is known.
+            # The rest is not ours: all numbers that we wait for are known.
             self._early.clear()
 
-    def _end(self, end: End) -> Iterator[Delivery]:
+    def _end(self, end: JobEnd) -> Iterator[Delivery]:
         parcel = self._jobs.pop(end.job, None)
         if parcel is None:
             self._early[end.job] = end
@@ -385,7 +385,7 @@ class Core:
         else:
             yield from self._fail(parcel, failure(end))
 
-    def _ended(self, parcel: Parcel, end: End) -> Delivery:
+    def _ended(self, parcel: Parcel, end: JobEnd) -> Delivery:
         ticket = parcel.parts[0].ticket
         if end.state != "done":
             return Delivery(ticket, 0, end.job, [], failure(end))
@@ -412,7 +412,7 @@ class Core:
                 yield one
             at += len(part.calls)
             if len(mine) < len(part.calls):
-                rest = Part(part.ticket, part.at + len(mine), part.calls[len(mine) :])
+                rest = CallRange(part.ticket, part.at + len(mine), part.calls[len(mine) :])
                 parcel.kind.put_back([rest, *parcel.parts[number + 1 :]])
                 return
 
@@ -441,11 +441,11 @@ class Core:
 
 
 def core(address: Address) -> Core:
-    """Make the core of a new client; its label tells its jobs from those of all others."""
+    """Create the core of a client, with a label that is unique to its jobs."""
     return Core(address.token, f"py-{secrets.token_hex(8)}", address.name)
 
 
-def _singles(parcel: Parcel) -> Iterator[Part]:
+def _singles(parcel: Parcel) -> Iterator[CallRange]:
     for part in parcel.parts:
         for number, call in enumerate(part.calls):
-            yield Part(part.ticket, part.at + number, [call])
+            yield CallRange(part.ticket, part.at + number, [call])

@@ -1,4 +1,4 @@
-"""Files of the project as arguments of calls, and their names as a caller may write them."""
+"""Project files as arguments of calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class File:
         object.__setattr__(self, "output", output)
 
 
-class Found(msgspec.Struct):
+class CallFiles(msgspec.Struct):
     """The files among the arguments of one call."""
 
     #: Where each is: steps into `[[args, kwargs]]`, as a worker has it.
@@ -60,14 +60,14 @@ def name(path: str | os.PathLike[str]) -> str:
     return clean
 
 
-def lift(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], Found]:
+def lift(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], CallFiles]:
     """Take the files out of the arguments of a call; their paths stand in for them."""
-    found = Found()
+    found = CallFiles()
     # The first step leads to the call, of which there is one.
     return _lift([list(args), dict(kwargs)], [0], found), found
 
 
-def _lift(value: Any, at: list[Any], found: Found) -> Any:  # noqa: ANN401 - any argument
+def _lift(value: Any, at: list[Any], found: CallFiles) -> Any:  # noqa: ANN401 - any argument
     if isinstance(value, File):
         found.places.append({"at": at, "path": value.path})
         (found.writes if value.output else found.reads).append(value.path)

@@ -1,4 +1,4 @@
-"""Workflows at a hub, as programs start, await and read them."""
+"""Start, await and read workflows at a hub."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class FlowRun:
         return state
 
     def cancel(self) -> None:
-        """Call it off; `wait` tells when it has ended everywhere."""
+        """Cancel it; `wait` returns when it has ended everywhere."""
         rest.post(self._address, f"/flows/{self.number}/cancel", None)
 
     def retry(self, *steps: str) -> list[str]:
@@ -176,7 +176,7 @@ class AsyncFlowRun:
         return state
 
     async def cancel(self) -> None:
-        """Call it off."""
+        """Cancel it."""
         await asyncio.to_thread(self._run.cancel)
 
     async def retry(self, *steps: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A Python function becomes a recipe: where it runs, its source must say all that it needs."""
+"""Turn a Python function into a self-contained recipe."""
 
 from __future__ import annotations
 import __future__
@@ -19,7 +19,7 @@ from pilotage.base import errors
 from pilotage.job.model import Call
 
 
-class Piece(NamedTuple):
+class SourcePiece(NamedTuple):
     """A part of a module: one statement, or a definition with the place that it has in its file."""
 
     text: str
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     line: int = 0
 
 
-Pieces = dict[str, Piece]
+Pieces = dict[str, SourcePiece]
 
 
 def source(function: types.FunctionType) -> str:
@@ -54,15 +54,15 @@ def _add(name: str, value: Any, around: dict[str, Any], pieces: Pieces) -> None:
     if name in pieces:
         return
     if isinstance(value, types.ModuleType):
-        pieces[name] = Piece(f"import {value.__name__} as {name}")
+        pieces[name] = SourcePiece(f"import {value.__name__} as {name}")
         return
     module, known = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if module not in (None, "__main__", around.get("__name__")) and known and "." not in known:
-        pieces[name] = Piece(f"from {module} import {known} as {name}")
+        pieces[name] = SourcePiece(f"from {module} import {known} as {name}")
     elif isinstance(value, (types.FunctionType, type)):
         _add_source(name, value, around, pieces)
     else:
-        pieces[name] = Piece(f"{name} = {_constant(name, value)}")
+        pieces[name] = SourcePiece(f"{name} = {_constant(name, value)}")
 
 
 def _add_source(
@@ -77,12 +77,12 @@ def _add_source(
         message = f"the source of `{name}` cannot be found"
         raise errors.UsageError(message, hint="define it in a file or a notebook") from None
     # Held as a place before its own needs are looked at, since functions may call each other.
-    pieces[name] = Piece("")
+    pieces[name] = SourcePiece("")
     for used in sorted(_names(tree) - {name}):
         if used in around:
             _add(used, around[used], around, pieces)
     del pieces[name]
-    pieces[name] = Piece(code if code.endswith("\n") else f"{code}\n", file, first)
+    pieces[name] = SourcePiece(code if code.endswith("\n") else f"{code}\n", file, first)
 
 
 def _names(tree: ast.AST) -> set[str]:
@@ -113,7 +113,7 @@ _HINT = "define it with `def` at the top of a file, and pass what it needs as ar
 
 
 def recipe(function: Callable[..., Any]) -> Call:
-    """Say how to call a function elsewhere."""
+    """Return how to call a function elsewhere."""
     if isinstance(function, functools.partial):
         raise errors.UsageError("a partial function cannot be sent", hint=_HINT)
     name = getattr(function, "__qualname__", "")
@@ -157,7 +157,7 @@ def _of_package(module: types.ModuleType, name: str, file: str) -> Call:
 
 
 def _version(package: str) -> str:
-    """Tell versions of the loaded files of a package apart."""
+    """Return a digest of the loaded files of a package."""
     found = []
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -179,7 +179,7 @@ def _import(module: str, name: str) -> str:
 
 
 def _installed(file: str) -> bool:
-    """Tell whether a file belongs to Python or to an installed package."""
+    """Return whether a file belongs to Python or to an installed package."""
     folders = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     return any(folder and file.startswith(folder + os.sep) for folder in folders)
 

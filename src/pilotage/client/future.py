@@ -1,4 +1,4 @@
-"""What a caller holds while a call is away."""
+"""Futures of the synchronous client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Future(concurrent.futures.Future[T], Ticket):
     """The result of one call or job, now or later."""
 
     def __init__(self, drop: Callable[[Ticket], None]) -> None:
-        """Begin; `drop` is told when nobody wants the result any more."""
+        """Begin; `drop` is called when the result is no longer wanted."""
         super().__init__()
         self._drop = drop
 
@@ -31,7 +31,7 @@ class Future(concurrent.futures.Future[T], Ticket):
         return self.parcel.job if self.parcel else None
 
     def cancel(self) -> bool:
-        """Want the result no more; the job is called off unless other calls are in it."""
+        """Want the result no more; the job is cancelled unless other calls are in it."""
         if not super().cancel():
             return False
         if self.wanted:
@@ -55,11 +55,11 @@ class Future(concurrent.futures.Future[T], Ticket):
                 self.set_result(found.returns[0].ok if found.returns else found.answer)
 
 
-class Batch(Ticket, Generic[T]):
+class BatchFuture(Ticket, Generic[T]):
     """The results of many calls, in order."""
 
     def __init__(self, count: int) -> None:
-        """Wait for so many."""
+        """Wait for `count` calls."""
         self._found: list[Return | Delivery | None] = [None] * count
         self._news = threading.Condition()
 

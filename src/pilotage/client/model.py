@@ -1,4 +1,4 @@
-"""The nouns of the client: calls that wait, jobs that hold them, and what became of them."""
+"""Structs of the client: pending calls, their jobs and results."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class Ended(msgspec.Struct, frozen=True):
     job: int
     #: `done`, `failed`, `cancelled` or `rejected`.
     state: str
-    #: Why, in words.
+    #: The reason as text.
     reason: str = ""
     #: What its function returned.
     result: Any = None
 
 
 class Ticket:
-    """Whoever waits for calls; what comes for it goes to whoever drives the core."""
+    """A waiter for calls; its results are passed to the driver of the core."""
 
-    #: Whether anybody still waits.
+    #: Whether its result is still wanted.
     wanted: bool = True
     #: The job that holds its only call.
     parcel: Parcel | None = None
@@ -74,7 +74,7 @@ class Ticket:
         """Take what has come; nothing is done with it here."""
 
 
-class Part(msgspec.Struct):
+class CallRange(msgspec.Struct):
     """Calls of one ticket that follow one another, each as JSON."""
 
     ticket: Ticket
@@ -89,7 +89,7 @@ class Parcel:
     """A job with calls, or any other, on its way."""
 
     def __init__(
-        self, spec: bytes, binding: bytes, parts: list[Part], kind: Any = None,  # noqa: ANN401
+        self, spec: bytes, binding: bytes, parts: list[CallRange], kind: Any = None,  # noqa: ANN401
         *, calls: bool = False,
     ) -> None:  # fmt: skip
         #: What makes sending it twice the same as once.

@@ -1,4 +1,4 @@
-"""What a client asks for beside the work itself: room, time, order, tries."""
+"""Options of jobs: resources, time, priority and retries."""
 
 from __future__ import annotations
 

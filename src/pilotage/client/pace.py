@@ -1,4 +1,4 @@
-"""How many calls make one job: several jobs for every core, none longer than a moment."""
+"""Batching of calls: how many make one job."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections import deque
 from collections.abc import Iterator
 
-from pilotage.client.model import Part
+from pilotage.client.model import CallRange
 
 #: Cores of which is spoken when the hub does not say.
 SLOTS = 64
-#: A job should take about so many seconds at most, and no fewer than the shortest.
+#: Longest and shortest duration that a job should have, in seconds.
 LONGEST_S = 0.05
 SHORTEST_S = 0.001
-#: After so many seconds a worker gives back the calls that it has not made.
+#: Seconds after which a worker returns calls that it has not started.
 WITHIN_S = 0.25
 #: Calls that are sent one by one to learn how long they take; twice as many after this time.
 PROBES = 8
@@ -25,7 +25,7 @@ _WAY_S = 1e-6
 _NEWEST = 0.3
 
 
-class Kind:
+class CallQueue:
     """The calls of one function that wait, and what is known of how long they take."""
 
     def __init__(self, spec: bytes, fixed: int = 0) -> None:
@@ -37,20 +37,20 @@ class Kind:
         self.away = 0
         #: Since when there is something on its way.
         self.since = 0.0
-        self.waiting: deque[Part] = deque()
+        self.waiting: deque[CallRange] = deque()
         #: Calls of jobs whose worker died: each of them goes alone.
-        self.alone: deque[Part] = deque()
+        self.alone: deque[CallRange] = deque()
         self.count = 0
         self._wall: float | None = None
         self._bytes = 1.0
 
-    def add(self, part: Part) -> None:
+    def add(self, part: CallRange) -> None:
         """Let calls wait."""
         self.waiting.append(part)
         self.count += len(part.calls)
 
-    def put_back(self, parts: list[Part], *, alone: bool = False) -> None:
-        """Let calls go again, before all others."""
+    def put_back(self, parts: list[CallRange], *, alone: bool = False) -> None:
+        """Queue calls again, before all others."""
         for part in reversed(parts):
             (self.alone if alone else self.waiting).appendleft(part)
             self.count += len(part.calls)
@@ -64,7 +64,7 @@ class Kind:
         self._bytes = max(self._bytes + _NEWEST * (long - self._bytes), 1.0)
 
     def size(self, slots: int, now: float) -> int:
-        """Say how many calls the next job holds; 0 if it is better to wait."""
+        """Return how many calls the next job holds; 0 if it is better to wait."""
         if self.alone or self.fixed:
             return 1 if self.alone else self.fixed
         if self._wall is None:
@@ -77,20 +77,20 @@ class Kind:
         return max(1, math.ceil(min(most, some)))
 
     def _probes(self, now: float) -> float:
-        """Say how many calls may be away that nothing is known of; the longer, the more."""
+        """Return how many calls may be away that nothing is known of; the longer, the more."""
         return PROBES * 2 ** min(16, max(0.0, now - self.since) // PROBE_S) if self.away else PROBES
 
     def due(self, now: float) -> float | None:
-        """Say when more calls go although none has returned."""
+        """Return when more calls go although none has returned."""
         if self.count and self._wall is None and not self.fixed and self.away >= PROBES:
             return now + PROBE_S - (now - self.since) % PROBE_S
         return None
 
-    def take(self, most: int) -> list[Part]:
-        """Take calls out of those that wait, and drop those nobody waits for."""
+    def take(self, most: int) -> list[CallRange]:
+        """Take calls out of those that wait, and drop the abandoned ones."""
         return list(self._take(self.alone or self.waiting, most))
 
-    def _take(self, queue: deque[Part], most: int) -> Iterator[Part]:
+    def _take(self, queue: deque[CallRange], most: int) -> Iterator[CallRange]:
         left, room = most, _BULK
         while queue and left > 0 and room > 0:
             part = queue[0]
@@ -101,7 +101,7 @@ class Kind:
             taken = _fit(part.calls[part.gone : part.gone + left], room, most == left)
             if not taken:
                 return
-            yield Part(part.ticket, part.at + part.gone, taken)
+            yield CallRange(part.ticket, part.at + part.gone, taken)
             part.gone += len(taken)
             self.count -= len(taken)
             left -= len(taken)

@@ -1,4 +1,4 @@
-"""A thread that holds the connection of a client that blocks."""
+"""The thread that holds the connection of the synchronous client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from pilotage.base import errors
 from pilotage.client.core import Core
-from pilotage.client.model import Delivery, Part, Ticket
+from pilotage.client.model import CallRange, Delivery, Ticket
 from pilotage.client.where import Address
 
 _log = logging.getLogger("pilotage.client")
@@ -53,7 +53,7 @@ class Pump:
 
     # -- what any thread calls -------------------------------------------------------------------
 
-    def add(self, spec: bytes, part: Part, fixed: int = 0) -> None:
+    def add(self, spec: bytes, part: CallRange, fixed: int = 0) -> None:
         """Have calls made."""
         with self._lock:
             self._check()
@@ -69,7 +69,7 @@ class Pump:
             self._core.add_job(spec, ticket)
         self._wake()
 
-    def add_call(self, spec: bytes, part: Part, binding: bytes) -> None:
+    def add_call(self, spec: bytes, part: CallRange, binding: bytes) -> None:
         """Have a call made that is a job of its own."""
         with self._lock:
             self._check()

@@ -1,4 +1,4 @@
-"""Ask the hub by HTTP for what needs no link: jobs as they are now, and whatever else."""
+"""HTTP requests to the hub that need no link."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Session:
     """One connection for many questions; one thread at a time may ask."""
 
     def __init__(self, address: Address, patience: float) -> None:
-        """Connect when something is asked; wait for so many seconds at most."""
+        """Connect at the first request; `timeout` is in seconds."""
         self.address = address
         self._patience = patience
         self._context = address.context()
@@ -71,7 +71,7 @@ class Session:
             if not used:
                 message = f"cannot reach the hub at {self.address.name}: {error}"
                 raise errors.Unavailable(message) from error
-        # The hub may have closed a connection that nobody used.
+        # The hub may have closed an idle connection.
         return self.ask(method, path, body)
 
     def close(self) -> None:

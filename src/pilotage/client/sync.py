@@ -1,4 +1,4 @@
-"""The client for programs that wait: every call blocks only its own thread."""
+"""The synchronous client and its executor: calls block their own thread only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pilotage.base import errors
 from pilotage.client import flow as flows
 from pilotage.client import rest, where, work
 from pilotage.client.core import core
-from pilotage.client.future import Batch, Future
-from pilotage.client.model import Ended, Part
+from pilotage.client.future import BatchFuture, Future
+from pilotage.client.model import CallRange, Ended
 from pilotage.client.options import Options, change
 from pilotage.client.pump import Pump
 from pilotage.client.where import Address
@@ -66,9 +66,9 @@ class Client:
             return future
         spec, call, binding = definitions.of_call(work_, args, kwargs)
         if binding:
-            self._pump.add_call(spec, Part(future, 0, [call]), binding)
+            self._pump.add_call(spec, CallRange(future, 0, [call]), binding)
         else:
-            self._pump.add(spec, Part(future, 0, [call]))
+            self._pump.add(spec, CallRange(future, 0, [call]))
         return future
 
     def map(
@@ -77,12 +77,14 @@ class Client:
     ) -> Iterator[T]:  # fmt: skip
         """Call a function on all elements, and give the results in their order."""
         rows = list(zip(*iterables))  # noqa: B905 - as the built-in
-        batch: Batch[T] = Batch(len(rows))
+        batch: BatchFuture[T] = BatchFuture(len(rows))
         spec, calls, own = self._definitions.of_calls(function, rows)
         if calls:
-            self._pump.add(spec, Part(batch, 0, calls), 0 if chunksize == "auto" else chunksize)
+            self._pump.add(
+                spec, CallRange(batch, 0, calls), 0 if chunksize == "auto" else chunksize
+            )
         for at, (each, call, binding) in enumerate(own):
-            self._pump.add_call(each, Part(batch, at, [call]), binding)
+            self._pump.add_call(each, CallRange(batch, at, [call]), binding)
         return batch.results(self._pump.drop, timeout)
 
     def gather(self, futures: Iterable[Future[T]]) -> list[T]:
@@ -111,7 +113,7 @@ class Client:
         return rest.job(self._address, number)
 
     def cancel(self, *what: int | Future[Any]) -> None:
-        """Call jobs off, by number or by future."""
+        """Cancel jobs, by number or by future."""
         numbers = [one for one in what if isinstance(one, int)]
         for one in what:
             if isinstance(one, Future):
@@ -136,7 +138,7 @@ class Client:
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Have the hub keep what was submitted, and hang up; jobs go on."""
+        """Flush submissions and disconnect; jobs continue."""
         self._pump.close()
 
     def __enter__(self) -> Self:
@@ -188,7 +190,7 @@ class Executor(concurrent.futures.Executor):
         return self._client.map(fn, *iterables, chunksize=size, timeout=timeout)  # type: ignore[arg-type]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Take no more calls, and wait for those that are away unless told otherwise."""
+        """Accept no more calls, and wait for pending ones unless `wait` is false."""
         with self._lock:
             self._over = True
             left = list(self._away)

@@ -1,4 +1,4 @@
-"""Where the hub is, and who we are there: as told, from the environment, or from the project."""
+"""Address and token of the hub: from arguments, the environment or the project."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def context(self) -> ssl.SSLContext | None:
-        """Say how to encrypt, if at all."""
+        """Return how to encrypt, if at all."""
         if not self.secure:
             return None
         try:
@@ -48,7 +48,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class _Home(msgspec.Struct):
-    """What the hub of a project tells programs on its machine."""
+    """The address file that a hub writes for programs on its machine."""
 
     url: str
     ca: str = ""

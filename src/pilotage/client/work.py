@@ -1,4 +1,4 @@
-"""What a caller wants done becomes the definition of a job."""
+"""Turn calls and commands into job definitions."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Definitions:
                 self._known.clear()
             recipe = self._recipe(work)
             spec = self._options.spec(recipe, recipe.function)
-            # Which files they are differs from call to call, so it is said with each.
+            # Each call names its own files.
             spec = msgspec.structs.replace(
                 spec,
                 inputs=(*spec.inputs, *(f"{{message.reads.{at}}}" for at in range(reads))),
@@ -184,7 +184,7 @@ def _alone(one: WrittenCall) -> WrittenCall:
 
 
 def options_among(work: Work, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell options from what a function is to be called with: what it takes is not for us."""
+    """Split options from the arguments of a function; its own parameters win."""
     if isinstance(work, JobSpec):
         message = "a definition has its options in itself"
         raise errors.UsageError(message, hint="`msgspec.structs.replace` changes one")

@@ -1,4 +1,4 @@
-"""Programs and configurations written for other systems: theirs come in, ours go out.
+"""Compatibility: programs and configurations of other systems in, rules, sites and pools out.
 
-Nothing but the command line imports this.
+COBalD, TARDIS and MEOW are supported; only the command line imports this package.
 """

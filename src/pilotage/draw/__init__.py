@@ -1,4 +1,4 @@
 """Pictures and pages from plain values: nodes and edges, spans of time, curves, tables.
 
-Callers say what their rules, jobs, flows or pools look like; this package knows none of them.
+Boxes, bars and numbers come in, SVG, HTML and text go out; rules, jobs and flows are unknown here.
 """

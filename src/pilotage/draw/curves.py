@@ -15,7 +15,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Curve(NamedTuple):
-    """How a curve looks."""
+    """The style of a curve."""
 
     name: str
     colour: str

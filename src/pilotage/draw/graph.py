@@ -37,7 +37,7 @@ _DASHED = ("output", "planned", "skipped", "cancelled")
 _NARROW, _LOW, _USUAL, _HIGH = 120.0, 32.0, 46.0, 52.0
 
 
-class Node(msgspec.Struct, frozen=True):
+class GraphNode(msgspec.Struct, frozen=True):
     """A box."""
 
     #: What edges call it.
@@ -55,7 +55,7 @@ class Node(msgspec.Struct, frozen=True):
     line: str = ""
 
 
-class Edge(msgspec.Struct, frozen=True):
+class GraphEdge(msgspec.Struct, frozen=True):
     """An arrow between boxes."""
 
     #: The `id` of the box that it leaves, and of the one that it reaches.
@@ -68,8 +68,8 @@ class Edge(msgspec.Struct, frozen=True):
 class Graph(msgspec.Struct, frozen=True):
     """Boxes and arrows."""
 
-    nodes: Sequence[Node]
-    edges: Sequence[Edge]
+    nodes: Sequence[GraphNode]
+    edges: Sequence[GraphEdge]
 
 
 # -- SVG ------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def as_svg(found: Graph, title: str = "") -> Picture:
     return svg.document(shapes, placed.width, placed.height, title)
 
 
-def _labels(edges: Sequence[Edge], known: Mapping[str, Node]) -> dict[layout.Arc, str]:
+def _labels(edges: Sequence[GraphEdge], known: Mapping[str, GraphNode]) -> dict[layout.Arc, str]:
     """Join the labels of edges between the same boxes."""
     labels: dict[layout.Arc, dict[str, None]] = {}
     for edge in edges:
@@ -109,7 +109,7 @@ def _labels(edges: Sequence[Edge], known: Mapping[str, Node]) -> dict[layout.Arc
     }
 
 
-def _size(node: Node, loop: str) -> tuple[float, float]:
+def _size(node: GraphNode, loop: str) -> tuple[float, float]:
     """Return the width and height of a box, wide enough for the label of an arrow to itself."""
     width = max(
         svg.text_width(svg.short(node.label), 7.7) + (14 if node.kind in _SIGNS else 0) + 28,
@@ -120,7 +120,7 @@ def _size(node: Node, loop: str) -> tuple[float, float]:
     return width, _LOW if not node.sub else _USUAL if node.progress is None else _HIGH
 
 
-def _box(node: Node, box: Box) -> str:
+def _box(node: GraphNode, box: Box) -> str:
     """Draw a box with its text; the whole text is its tooltip."""
     fill, line = _COLOURS.get(node.kind, _PLAIN)
     dash = ' stroke-dasharray="4 3"' if node.kind in _DASHED else ""
@@ -176,7 +176,7 @@ def _quoted(value: str) -> str:
 def as_text(found: Graph) -> str:
     """Write it as trees for a terminal; a box that was shown before is only named."""
     nodes = {node.id: node for node in found.nodes}
-    after: dict[str, list[Edge]] = {}
+    after: dict[str, list[GraphEdge]] = {}
     for edge in found.edges:
         after.setdefault(edge.source, []).append(edge)
     reached = {edge.target for edge in found.edges if edge.source != edge.target}
@@ -189,7 +189,10 @@ def as_text(found: Graph) -> str:
 
 
 def _tree(
-    root: str, nodes: Mapping[str, Node], after: Mapping[str, Sequence[Edge]], shown: set[str]
+    root: str,
+    nodes: Mapping[str, GraphNode],
+    after: Mapping[str, Sequence[GraphEdge]],
+    shown: set[str],
 ) -> Iterator[str]:
     """Write a box and what follows from it, without recursion: chains may be long."""
     stack = [(root, "", "")]
@@ -207,7 +210,7 @@ def _tree(
             stack.append((edge.target, indent + branch + via, indent + deeper))
 
 
-def _line(node: Node) -> str:
+def _line(node: GraphNode) -> str:
     sign = _SIGNS.get(node.kind)
     head = f"{sign} {text.show(node.label)}" if sign else text.show(node.label)
     facts = node.line or node.sub

@@ -1,4 +1,4 @@
-"""Where boxes and arrows go: columns from left to right, few crossings, nothing overlaps.
+"""Layout of boxes and arrows: columns from left to right, few crossings, no overlap.
 
 The method is Sugiyama's: reverse the arrows that close cycles, put each box in the column after its
 farthest predecessor, thread long arrows through the columns between, sort each column by the middle
@@ -65,7 +65,7 @@ class Arrow(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where everything is."""
+    """The positions of everything."""
 
     width: float
     height: float

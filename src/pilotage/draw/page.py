@@ -34,8 +34,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     stretch: bool = False
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """What did not end well, and why."""
+class FailureEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure and its reason."""
 
     name: str
     state: str
@@ -47,10 +47,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """Failures, told in full."""
+    """Failures in full."""
 
     head: str
-    failures: Sequence[Failure]
+    failures: Sequence[FailureEntry]
     note: str = ""
 
 
@@ -101,7 +101,7 @@ Section = Figure | Failures | Table | Gallery
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a report says, from top to bottom."""
+    """The parts of a report, from top to bottom."""
 
     title: str
     #: When and where, in a line; what it is about; and why it ended like this.
@@ -116,7 +116,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def legend(colours: Mapping[str, str], *, failed: bool) -> dict[str, str]:
-    """Say what the colours of a timeline mean; more than a dozen tell nothing."""
+    """Return the legend of a timeline; none for more than a dozen colours."""
     shown = dict(colours) if len(colours) <= 12 else {}
     return shown | {"failed": FAILED} if failed else shown
 

@@ -18,7 +18,7 @@ _ROW, _ALL_ROWS = 20.0, 600.0
 _MOST_CHARS = 16
 
 
-class Span(NamedTuple):
+class TimeBar(NamedTuple):
     """A bar: in which lane, of which name and so of which colour, and from when to when."""
 
     lane: str
@@ -30,11 +30,11 @@ class Span(NamedTuple):
     failed: bool = False
 
 
-def as_svg(spans: Sequence[Span], colours: Mapping[str, str], noun: str) -> Picture:
+def as_svg(spans: Sequence[TimeBar], colours: Mapping[str, str], noun: str) -> Picture:
     """Draw spans; without names of lanes, their rows have numbers. Nothing if there are none."""
     if not spans:
         return Picture()
-    lanes: dict[str, list[Span]] = {}
+    lanes: dict[str, list[TimeBar]] = {}
     for span in spans:
         lanes.setdefault(span.lane, []).append(span)
     placed = {lane: rows(some) for lane, some in lanes.items()}
@@ -65,7 +65,7 @@ def as_svg(spans: Sequence[Span], colours: Mapping[str, str], noun: str) -> Pict
     return svg.document([*axis, *shapes], _WIDTH, low + _BOTTOM, title)
 
 
-def rows(spans: Sequence[Span]) -> list[tuple[Span, int]]:
+def rows(spans: Sequence[TimeBar]) -> list[tuple[TimeBar, int]]:
     """Give each span the first row that is free, so that none overlap."""
     free: list[int] = []
     taken: list[tuple[float, int]] = []
@@ -79,7 +79,7 @@ def rows(spans: Sequence[Span]) -> list[tuple[Span, int]]:
     return placed
 
 
-def _bar(span: Span, at: Point, row: float, scale: float, colour: str) -> str:
+def _bar(span: TimeBar, at: Point, row: float, scale: float, colour: str) -> str:
     wide = max(1.2, (span.end - span.start) * scale)
     box = Box(at.x, at.y + row * 0.08, wide, row * 0.84)
     return svg.rect(box, f'fill="{colour}"', min(3.0, wide / 3, row / 4), span.hint)

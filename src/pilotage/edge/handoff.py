@@ -51,7 +51,7 @@ class Stores(msgspec.Struct, frozen=True):
     sites: Mapping[str, Store] = {}
 
 
-class Place(msgspec.Struct, frozen=True):
+class AttemptDir(msgspec.Struct, frozen=True):
     """The folder of an attempt."""
 
     #: As the attempt writes it.
@@ -153,9 +153,9 @@ def _file(stores: Stores) -> bool:
     return stores.here.startswith("file:") and not stores.data.startswith(PORT)
 
 
-def place(store: Store, name: str) -> Place:
+def place(store: Store, name: str) -> AttemptDir:
     """Name the folder of an attempt in a store."""
-    return Place(_join(store.write, name), _join(store.read, name))
+    return AttemptDir(_join(store.write, name), _join(store.read, name))
 
 
 def _join(top: str, name: str) -> str:

@@ -1,5 +1,4 @@
-"""Events: the outside world comes in, `Event`s go out.
+"""Events: files, timers, messages and ends of jobs come in, `Event`s go out.
 
-`file` watches and scans directories, `timer` keeps time, `http` and `socket` take messages, `job`
-turns the ends of jobs into events. Each source remembers durably how far it has come.
+Each source stores how far it has come, so that after a restart it continues where it stopped.
 """

@@ -1,4 +1,4 @@
-"""The content of a file as a fingerprint."""
+"""SHA-256 of the content of a file."""
 
 from __future__ import annotations
 

@@ -24,16 +24,16 @@ from pilotage.base import errors, text
 from pilotage.event import message
 from pilotage.event.socket import Accept
 
-#: A sender that is silent for so many seconds is given up.
+#: A sender that is silent for this many seconds is disconnected.
 IDLE = 30.0
 #: When to try again, in seconds, if the store cannot be written to now.
 RETRY_AFTER = 5
-#: A refused sender has so many seconds to send the rest and read why.
+#: A refused sender has this many seconds to send the rest and read the reason.
 _LINGER = 2.0
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _KEY = re.compile(r"[!-~]{1,200}")
-#: How HTTP calls what goes wrong, whoever serves it; the first class that fits decides.
+#: HTTP status of each error class; the first class that fits decides.
 STATUS: tuple[tuple[type[errors.PilotageError], int], ...] = (
     (errors.TooLarge, 413),
     (errors.Denied, 403),
@@ -46,7 +46,7 @@ _HERE = ((errors.UsageError, 400), *STATUS)
 
 
 def app(accept: Accept, token: str, max_size: int) -> Starlette:
-    """Make the application; whoever knows the token may post."""
+    """Make the application; posting needs the token."""
     if not token:
         raise errors.UsageError("events by HTTP need a token", hint="else any web page could post")
     door = _Door(accept, token, max_size)
@@ -63,7 +63,7 @@ def app(accept: Accept, token: str, max_size: int) -> Starlette:
 
 
 class _Door:
-    """Who may post, how much, and what follows."""
+    """Token, size limit and receiver of posted messages."""
 
     def __init__(self, accept: Accept, token: str, max_size: int) -> None:
         self._accept = accept
@@ -71,7 +71,7 @@ class _Door:
         self._max_size = max_size
 
     async def post(self, request: Request) -> Response:
-        """Take one message."""
+        """Receive one message."""
         topic: str = request.path_params["topic"]
         async with aclosing(request.stream()) as stream:
             try:
@@ -93,7 +93,7 @@ class _Door:
 
 
 async def read(request: Request, stream: AsyncIterator[bytes], most: int) -> bytes:
-    """Read a body of at most so many bytes from a sender that must not fall silent."""
+    """Read a body of a bounded size; a silent sender is disconnected."""
     declared = request.headers.get("content-length", "")
     _check(int(declared) if _NUMBER.fullmatch(declared) else 0, most)
     chunks: list[bytes] = []
@@ -124,7 +124,7 @@ async def _chunk(stream: AsyncIterator[bytes]) -> bytes:
 
 
 async def discard(request: Request, stream: AsyncIterator[bytes]) -> None:
-    """Take in what a refused sender still sends, so that it hears why."""
+    """Read what a refused sender still sends, so that it gets the reason."""
     # Closing with bytes unread would reset the connection and destroy the answer on its way. Who
     # asked whether to send (Expect: 100-continue) has sent nothing yet.
     if "expect" in request.headers:

@@ -31,11 +31,11 @@ class NoToken(errors.Denied):
 
 
 class Malformed(errors.UsageError):
-    """What was sent is no JSON."""
+    """The body is not JSON."""
 
 
 def status(error: errors.PilotageError) -> int:
-    """Say how HTTP calls an error."""
+    """Return the HTTP status of an error."""
     if isinstance(error, NoToken):
         return 401
     if isinstance(error, Malformed):

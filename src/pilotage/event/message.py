@@ -1,4 +1,4 @@
-"""Messages: what they are called, what they carry, and how they are kept."""
+"""Messages as events: topic, size, content, and where large ones are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns of the first stage: what can happen, and one thing that did."""
+"""Events and their kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EventKind(StrEnum):
     FILE_MOVED_FROM = "file.moved_from"
     #: A file was deleted.
     FILE_DELETED = "file.deleted"
-    #: A file was there already when the rule was born.
+    #: A file was there already when the rule was added.
     FILE_EXISTING = "file.existing"
     #: A directory appeared.
     DIR_CREATED = "dir.created"
@@ -35,7 +35,7 @@ class EventKind(StrEnum):
     DIR_MOVED_FROM = "dir.moved_from"
     #: A directory was deleted.
     DIR_DELETED = "dir.deleted"
-    #: A directory was there already when the rule was born.
+    #: A directory was there already when the rule was added.
     DIR_EXISTING = "dir.existing"
     #: A timer of a rule is due; the subject is the rule's name.
     TIMER = "timer"
@@ -69,7 +69,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FileVersion(msgspec.Struct, frozen=True):
-    """What tells one version of a file from another."""
+    """A version of a file: inode, size and time of change."""
 
     #: Inode number.
     inode: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -11,12 +12,6 @@ from pilotage.base import text
 from pilotage.event.file.model import Entry
 from pilotage.event.model import Event, EventKind
 from pilotage.store import Db
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pilotage.store import Db
-
 
 #: Where the other end of a move, or the file of a message, stands among an event's own fields.
 _OTHER = "//other"
@@ -83,7 +78,7 @@ def newest(db: Db, *, after: int = 0, kind: str = "*", most: int = 50) -> list[S
 
 
 def cursor(db: Db, source: str) -> str | None:
-    """Say how far a source has come."""
+    """Return the cursor of a source."""
     value = db.value("cursor_get", source=source)
     return None if value is None else str(value)
 

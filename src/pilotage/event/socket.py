@@ -3,7 +3,7 @@
     printf 'hello' | nc -N 127.0.0.1 PORT
 
 If there is a token, the first line is `TOKEN <token>`. Once the message is on disk the answer is
-`ok <event number>`; otherwise it is `error <code> <what is wrong>`. Nobody has to read it.
+`ok <event number>`; otherwise it is `error <code> <what is wrong>`. It need not be read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pilotage.event import message
 #: Keeps a message (topic, body, identity) and returns its number once it is on disk.
 Accept = Callable[[str, bytes, str], Awaitable[int]]
 
-#: A sender that is silent for so many seconds is given up.
+#: A sender that is silent for this many seconds is disconnected.
 IDLE = 30.0
 #: So many connections are read at once; more wait in the kernel, where they lose nothing.
 CONNECTIONS = 64
-#: A refused sender has so many seconds to read why.
+#: A refused sender has this many seconds to read the reason.
 _LINGER = 2.0
 
 
@@ -43,7 +43,7 @@ async def serve(
     *,
     task_status: TaskStatus[int] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Take messages of one topic until cancelled; report the port once it is open."""
+    """Accept messages of one topic until cancelled; report the port once it is open."""
     message.check_topic(topic)
     door = _Door(accept, topic, token.encode(), max_size)
     opened = bind(host, port)
@@ -108,7 +108,7 @@ class _Door:
         self._max_size = max_size
 
     async def talk(self, stream: SocketStream) -> None:
-        """Take one message; a connection that breaks before its end was none."""
+        """Receive one message; a connection that breaks before its end is ignored."""
         try:
             body = await self._read(BufferedByteReceiveStream(stream))
             number = await self._accept(self._topic, body, uuid.uuid4().hex)

@@ -1,4 +1,4 @@
-"""Timers: when a rule is due, and what it missed."""
+"""Timers: cron fields and intervals, when a rule is due, and which ticks it missed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PART = re.compile(r"(?:\*|([a-z]+|\d{1,4})(?:-([a-z]+|\d{1,4}))?)(?:/(\d{1,4}))
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """What one of the five fields may hold."""
+    """The values that one of the five fields may have."""
 
     #: What people call it.
     name: str
@@ -57,7 +57,7 @@ _FIELDS = (
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """All the minutes that five fields of cron stand for."""
+    """The minutes that five fields of cron describe."""
 
     #: The fields as they were written.
     text: str
@@ -303,7 +303,7 @@ def _at(count: int, every: float) -> float:
 
 
 def _count(every: float, moment: float) -> int:
-    """Say which tick is the newest at a moment; tick 0 was at the start of 1970."""
+    """Return the newest tick at a moment; tick 0 was at the start of 1970."""
     count = math.floor(moment / every)
     while _at(count + 1, every) <= moment:
         count += 1

@@ -1,6 +1,6 @@
-"""Workflows: a definition comes in, orders for sites come out, and ends come back as events.
+"""Workflows: definitions come in, jobs for their steps go out, and ends come back as events.
 
-A *flow* has *steps*, which wait for each other. A step becomes *tasks*: one, or one for each item
-of a list that may be known only when the steps before it are done. A task has *attempts*, each at
-one site and with a folder of its own; only what the current attempt has left counts.
+A *flow* has *steps* with dependencies. A step becomes *tasks*: one, or one for each item of a list
+that may be known only at run time. A task has *attempts*, each a job with its own folder; only the
+current one counts.
 """

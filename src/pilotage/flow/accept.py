@@ -1,7 +1,8 @@
-"""Workflows and jobs that users send by the broker: understood, checked, kept, then acknowledged.
+"""Workflows and jobs that users send by the broker: decoded, checked, stored, then acknowledged.
 
-Who sent one is the broker's word, or that of the settings for its topic. A workflow that comes so
-runs applications alone: programs that somebody wrote into a message are not run by this hub.
+The sender is verified by the broker, or named by the settings for a topic. Such a workflow runs
+applications only: this hub runs no program that came in a message. A failure of the broker leaves
+the rest of the hub at work.
 """
 
 from __future__ import annotations
@@ -9,38 +10,47 @@ from __future__ import annotations
 import functools
 import logging
 from asyncio import gather
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage.base import errors, text
-from pilotage.bus import key, strict
+from pilotage.base import backoff, errors, text
+from pilotage.base.supervise import Supervisor
+from pilotage.bus import batches, key, strict
 from pilotage.bus import model as bus
 from pilotage.bus.balsam import understand
 from pilotage.bus.port import Message
-from pilotage.flow import moves, outbox, post, read
+from pilotage.edge import broker
+from pilotage.flow import moves, read, send
+from pilotage.flow import notify as flow_notify
 from pilotage.flow import sites as flow_sites
 from pilotage.flow.model import Flow, NewFlow, Notify
 from pilotage.flow.notify import NO_JOB, argo, balsam, ours
 from pilotage.flow.read import is_route
-from pilotage.flow.records import Line
+from pilotage.flow.records import StoryLine
 from pilotage.match.sites import SiteView
 from pilotage.project import settings as config
+from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
+if TYPE_CHECKING:
+    from pilotage.bus.amqp.bus import AmqpBus
+
 _log = logging.getLogger("pilotage.flow")
-#: What begins topics that agents obey: nothing of ours goes there.
+#: Prefixes of topics that agents obey; this hub sends no notification there.
 _THEIRS = ("job.", "control.", "heartbeat.", "refused.")
 _LONGEST = 2000
-#: What a job names that may run wherever the hub has room, or that names no site.
+#: The site of a job that may run anywhere.
 ANY = "any"
-#: So many refusals are kept.
+#: The most refusals that are kept.
 _MOST_KEPT = 10_000
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A message that becomes nothing, and whom to tell."""
+class RefusedFlow(msgspec.Struct, frozen=True):
+    """A refused message, and the address for the answer."""
 
     reason: str
     user: str
@@ -50,7 +60,7 @@ class Refused(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-#: Says of sites that are named whether they take jobs.
+#: Returns the state of the named sites.
 Standing = Callable[[Collection[str]], SiteView]
 
 
@@ -58,7 +68,7 @@ async def take(
     messages: Sequence[Message], settings: config.Settings, writer: Writer, standing: Standing,
     now: float,
 ) -> None:  # fmt: skip
-    """Make messages workflows, or refuse them; all of it is safe when this returns."""
+    """Start or refuse the workflows in messages; all of it is durable when this returns."""
     run_sync = anyio.to_thread.run_sync
     judged = await gather(*(run_sync(judge, message, settings) for message in messages))
     named = {
@@ -69,14 +79,14 @@ async def take(
 
 
 def submit(db: Db, new: NewFlow, sites: SiteView, now: float) -> int:
-    """Start a workflow, unless its sites will never take its steps; a known one is the same."""
+    """Start a workflow unless its sites will never accept its steps; a known key is no error."""
     if db.row("flow_by_key", key=new.key) is None:
         flow_sites.judge_flow(sites, new.flow, now)
     return moves.submit(db, new, now)
 
 
 async def _one(
-    judged: NewFlow | Refused,
+    judged: NewFlow | RefusedFlow,
     sites: SiteView,
     settings: config.Settings,
     writer: Writer,
@@ -90,7 +100,7 @@ async def _one(
             raise
         except errors.PilotageError as error:
             notify = judged.flow.notify
-            judged = Refused(
+            judged = RefusedFlow(
                 said(error), judged.owner, _token(judged), notify.reply, notify.speech,
                 notify.number,
             )  # fmt: skip
@@ -98,18 +108,18 @@ async def _one(
             _log.info("flow %d came from %s", number, judged.owner)
             return
     refused = judged
-    _log.warning("a flow of %r is refused: %s", refused.user or "somebody", refused.reason)
+    _log.warning("a flow of %r is refused: %s", refused.user or "an unknown user", refused.reason)
     await writer.run(lambda db: _refuse(db, refused, settings, now))
 
 
-def judge(message: Message, settings: config.Settings) -> NewFlow | Refused:
-    """Decide on a message."""
+def judge(message: Message, settings: config.Settings) -> NewFlow | RefusedFlow:
+    """Return the workflow in a message, or why it is refused."""
     topics = settings.bus.jobs
     user = message.user or topics.get(message.topic, "")
     known = guess(message.body, user, settings.bus.balsam_status)
     try:
         if not user:
-            raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+            raise errors.Denied("unknown sender: the broker has verified no name")
         if user not in {*settings.flows.users, *topics.values()}:
             raise errors.Denied(f"the user `{user}` may not send workflows")
         asked = understand(message.body, ANY).message
@@ -134,7 +144,7 @@ def _flow(asked: bus.Message, back: str) -> Flow:
         notify = Notify(reply=back, speech="balsam", number=number)
         return msgspec.structs.replace(flow, notify=notify)
     if not isinstance(asked, bus.Flow):
-        raise errors.BadMessage("it is no workflow, and workflows are taken here")
+        raise errors.BadMessage("it is no workflow, and only workflows are accepted here")
     flow = read.from_dict(asked.flow, params=asked.params, recipes=False)
     if asked.reply:
         notify = msgspec.structs.replace(flow.notify, reply=asked.reply)
@@ -143,7 +153,7 @@ def _flow(asked: bus.Message, back: str) -> Flow:
 
 
 def _anywhere(flow: Flow) -> Flow:
-    """Let steps that name no site run where there is room, as registered applications."""
+    """Let steps without a site run anywhere, as registered applications."""
     steps = {
         name: msgspec.structs.replace(
             one, sites=(), application="", recipe={"kind": "app", "app": one.application}
@@ -159,21 +169,21 @@ def _check(flow: Flow, settings: config.Settings) -> None:
     if not may_reply(flow.notify.reply, settings):
         raise errors.Denied(f"`reply` is `{flow.notify.reply}`, where this hub sends nothing")
     if flow.notify.webhook:
-        post.check(flow.notify.webhook, settings.flows.webhooks)
+        send.check_webhook(flow.notify.webhook, settings.flows.webhooks)
 
 
 def may_reply(topic: str, settings: config.Settings) -> bool:
-    """Say whether words may be sent to a topic: not to one that is none, or that somebody obeys."""
+    """Return whether notifications may be sent to a topic: a valid one that no agent obeys."""
     obeyed = {*settings.flows.topics, *settings.bus.jobs}
     return is_route(topic) and not topic.startswith(_THEIRS) and topic not in obeyed
 
 
-def guess(body: bytes, user: str, back: str) -> Refused:
-    """Find out whom to tell that a message was refused; senders of Balsam's hear it `back`."""
+def guess(body: bytes, user: str, back: str) -> RefusedFlow:
+    """Return where to report that a message was refused; to senders of Balsam it is `back`."""
     try:
         found = strict.load(body)
     except errors.BadMessage:
-        return Refused("", user)
+        return RefusedFlow("", user)
     old = "v" not in found and "kind" not in found
     reply = found.get("job_status_routing_key" if old else "reply", "")
     speech = "argo" if old else "pilotage"
@@ -181,28 +191,28 @@ def guess(body: bytes, user: str, back: str) -> Refused:
         reply, speech = back, "balsam"
     number = found.get("job_id", 0)
     token = found.get("key", "")
-    return Refused(
+    return RefusedFlow(
         "", user, token if isinstance(token, str) else "", reply if isinstance(reply, str) else "",
         speech, number if isinstance(number, int) else 0,
     )  # fmt: skip
 
 
-def _refuse(db: Db, one: Refused, settings: config.Settings, now: float) -> None:
-    """Keep why a message was refused, and tell who sent it."""
+def _refuse(db: Db, one: RefusedFlow, settings: config.Settings, now: float) -> None:
+    """Record why a message was refused, and notify its sender."""
     words = one.reason[:_LONGEST]
     last = int(db.value("flows_refused", user=one.user, key=one.key, reason=words, now=now))
     db.run("flows_refused_purge", before=last - _MOST_KEPT)
     if not (one.reply and may_reply(one.reply, settings)):
         return
-    line = Line(0, now, 0, "", 0, 0, "rejected", one.reason)
+    line = StoryLine(0, now, 0, "", 0, 0, "rejected", one.reason)
     if one.speech == "argo":
         for body in argo(line, one.number):
-            outbox.put(db, 0, "status", one.reply, body)
+            flow_notify.put(db, 0, "status", one.reply, body)
     elif one.speech == "balsam":
         for body in balsam(line, one.number, NO_JOB):
-            outbox.put(db, 0, "status", one.reply, body)
+            flow_notify.put(db, 0, "status", one.reply, body)
     else:
-        outbox.put(db, 0, "status", one.reply, ours(line, "", one.key, 1))
+        flow_notify.put(db, 0, "status", one.reply, ours(line, "", one.key, 1))
 
 
 def _token(new: NewFlow) -> str:
@@ -210,5 +220,44 @@ def _token(new: NewFlow) -> str:
 
 
 def said(error: errors.PilotageError) -> str:
-    """Return the words of an error, with what to do about it."""
+    """Return the message of an error with its hint."""
     return text.show(f"{error.message}; {error.hint}" if error.hint else error.message)
+
+
+#: A connection that failed is made again after 5 s.
+_RESTART = backoff.fixed(5.0)
+
+#: Stores messages, which are acknowledged after it.
+TakeMessages = Callable[[Sequence[Message]], Awaitable[None]]
+
+
+class FlowIntake:
+    """Receives workflows from the broker, and reconnects after failures."""
+
+    def __init__(
+        self,
+        project: ProjectFolder,
+        flows: TakeMessages,
+        send: Callable[[AmqpBus], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Store messages by `flows`; `send` runs while there is a connection."""
+        self._project, self._flows, self._send = project, flows, send
+
+    async def run(self) -> None:
+        """Receive and send until cancelled."""
+        await Supervisor(self._project.clock, _log, _RESTART).keep("broker", self._talk)
+
+    async def _talk(self) -> None:
+        project = self._project
+        bus, flows = project.settings.bus, project.settings.flows
+        async with (
+            broker.connect(bus, project.root) as line,
+            anyio.create_task_group() as tasks,
+        ):
+            for topic in {*(flows.topics if flows.users else ()), *bus.jobs}:
+                tasks.start_soon(self._listen, line, topic)
+            tasks.start_soon(self._send, line)
+
+    async def _listen(self, bus: AmqpBus, pattern: str) -> None:
+        async with bus.subscribe(pattern, ahead=batches.MOST) as incoming:
+            await batches.take(incoming, lambda some: batches.settle(bus, some, self._flows, _log))

@@ -8,7 +8,7 @@
     with Project.find() as project:
         number = flow.submit(project)
 
-Mistakes are told when it is checked, by `definition` or `submit`.
+Errors are reported when it is checked, by `definition` or `submit`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from pilotage.store import Db
 _log = logging.getLogger("pilotage.flow")
 
 
-class Place(Protocol):
-    """What a flow can be given to: a `pilotage.Project`."""
+class FlowTarget(Protocol):
+    """What a flow can be submitted to: a `pilotage.Project`."""
 
     db: Db
     clock: Clock
 
     def poke(self) -> None:
-        """Tell whoever runs the project that there is something new."""
+        """Notify the running hub that there is something new."""
         ...
 
     def check_flow(self, flow: model.Flow, /) -> tuple[str, ...]:
@@ -46,13 +46,13 @@ class Place(Protocol):
         ...
 
 
-class Made(msgspec.Struct, frozen=True):
-    """A step of a flow that is being written; others may need it or read from it."""
+class StepHandle(msgspec.Struct, frozen=True):
+    """A step of a flow under construction; other steps may need it or read from it."""
 
     name: str
 
     def __getitem__(self, output: str) -> str:
-        """Name one of its outputs."""
+        """Return the name of one of its outputs."""
         return f"{self.name}/{output}"
 
     def result(self, *fields: str | int) -> str:
@@ -60,46 +60,46 @@ class Made(msgspec.Struct, frozen=True):
         return "{" + ".".join([self.name, "result", *map(str, fields)]) + "}"
 
     def state(self) -> str:
-        """Return the template of how it ended."""
+        """Return the template of its state."""
         return "{" + self.name + ".state}"
 
 
 class Flow:
-    """A workflow that is being written."""
+    """A workflow under construction."""
 
     def __init__(self, name: str, **keys: Any) -> None:  # noqa: ANN401 - what the schema takes
         """Name it; keys are those at the top of a file."""
         self._keys: dict[str, Any] = {"name": name, **keys}
         self._steps: dict[str, dict[str, Any]] = {}
 
-    def step(self, name: str, **keys: Any) -> Made:  # noqa: ANN401 - what the schema takes
+    def step(self, name: str, **keys: Any) -> StepHandle:  # noqa: ANN401 - what the schema takes
         """Add a step; keys are those of `[step.NAME]`, and `python` may be a function."""
         if name in self._steps:
             raise errors.BadFlow(f"there is a step `{name}` already")
         self._steps[name] = {key: _written(value) for key, value in keys.items()}
         if callable(keys.get("python")):
             self._steps[name] |= _function(keys["python"])
-        return Made(name)
+        return StepHandle(name)
 
-    def output(self, name: str, what: Made | str) -> None:
-        """Say what comes out: a step or one of its outputs."""
+    def output(self, name: str, what: StepHandle | str) -> None:
+        """Declare an output of the flow: a step or one of its outputs."""
         self._keys["outputs"] = {**self._keys.get("outputs", {}), name: _written(what)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it as a file of JSON has it."""
+        """Return it as a file of JSON has it."""
         return {**self._keys, "step": dict(self._steps)}
 
     def definition(
         self, params: Mapping[str, Any] | None = None, *, base: Path | None = None
     ) -> model.Flow:  # fmt: skip
-        """Check it; values of parameters may be given."""
+        """Return the checked definition; values of parameters may be given."""
         return from_dict(self.to_dict(), base=base or Path.cwd(), params=params)
 
     def submit(
-        self, project: Place, params: Mapping[str, Any] | None = None, *, key: str = "",
+        self, project: FlowTarget, params: Mapping[str, Any] | None = None, *, key: str = "",
         tag: str = "", base: Path | None = None,
     ) -> int:  # fmt: skip
-        """Start it and return its number; the same key again is the same flow."""
+        """Start it and return its number; submitting the same key again returns the same flow."""
         new = model.NewFlow(
             flow=self.definition(params, base=base),
             key=key or f"python.{secrets.token_hex(12)}",
@@ -115,7 +115,7 @@ class Flow:
 
 
 def _function(function: Callable[..., Any]) -> dict[str, str]:
-    """Write a function by its source, so that it can be called elsewhere."""
+    """Return the source of a function, so that it can be called elsewhere."""
     from pilotage.client.function import recipe  # few flows have functions
 
     found = recipe(function)
@@ -124,8 +124,8 @@ def _function(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _written(value: Any) -> Any:  # noqa: ANN401 - any value of a key
-    """Write steps by their names and flows by what they are."""
-    if isinstance(value, Made):
+    """Return a value with steps replaced by their names and flows by their definitions."""
+    if isinstance(value, StepHandle):
         return value.name
     if isinstance(value, Flow):
         return value.to_dict()

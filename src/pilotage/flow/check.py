@@ -1,4 +1,4 @@
-"""Whether a workflow makes sense, before any of it runs; and what it does not say but implies."""
+"""Validation of workflows before they run, and the dependencies that they imply."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pilotage.base import errors
 from pilotage.base.names import closest
 from pilotage.data.transfer import url
 from pilotage.edge.handoff import Take
-from pilotage.flow import graph, template, when
+from pilotage.flow import graph, template
 from pilotage.flow.model import Flow, Step
 from pilotage.job.model import Limit
 from pilotage.match.expr import parse
 from pilotage.rule.span import key
 
-#: Flows may be in each other so deep.
+#: The deepest nesting of flows.
 DEEPEST = 8
-#: A flow may have so many steps, with those of flows within it.
+#: The most steps of a flow, with those of flows within it.
 MOST_STEPS = 50_000
-#: A step may go through so many items.
+#: The most items of a step.
 MOST_ITEMS = 100_000
-#: Names of flows, and what they are known by, are at most so long.
+#: The longest name, key or tag of a flow.
 LONGEST = 200
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _OF_STEP = ("result", "state")
@@ -76,11 +76,11 @@ def names(step: Step) -> Iterator[tuple[str, str]]:
         yield from (("inputs", name) for name in template.names(reads))
     if step.when:
         with key("when"):
-            yield from (("when", name) for name in when.names(step.when))
+            yield from (("when", name) for name in template.condition_names(step.when))
 
 
 def check(flow: Flow, *, depth: int = 0) -> None:
-    """Complain of what cannot be; the flow is complete."""
+    """Refuse an invalid flow; it is complete."""
     if depth > DEEPEST:
         raise errors.BadFlow(f"flows are more than {DEEPEST} deep in each other")
     if not flow.steps:
@@ -120,7 +120,7 @@ def _top(flow: Flow) -> None:
         if flow.retries < 0:
             raise errors.BadFlow(f"{flow.retries} is too small", hint="0 means none")
     with key("to"):
-        # It is used last: a mistake would be found when all the work is done.
+        # It is used last: a mistake would be found only after all the work.
         for word in template.names(flow.to):
             _word(flow, _NO_STEP, "to", word)
         if "://" in flow.to and "{" not in flow.to:
@@ -128,14 +128,14 @@ def _top(flow: Flow) -> None:
 
 
 def length(items: list[Any]) -> None:
-    """Complain of a list that no step can go through."""
+    """Refuse a list that is too long."""
     if len(items) > MOST_ITEMS:
         message = f"`each` has {len(items)} items, and {MOST_ITEMS} are the most"
         raise errors.BadFlow(message, hint="let a task do several of them")
 
 
 def named(step: Step) -> None:
-    """Complain of sites that cannot be, and of names of files that lead out of a task's folder."""
+    """Refuse invalid sites, and names of files outside of the folder of a task."""
     for site in step.sites:
         if not site.isprintable() or len(site) > LONGEST:
             with key("sites"):
@@ -222,7 +222,7 @@ def _take(flow: Flow, take: Take) -> None:
 
 
 def _left_by(step: Step, output: str) -> bool:
-    """Say whether an output is one that a step names, or lies in a folder that it names."""
+    """Return whether an output is one that a step names, or is in a folder that it names."""
     return any(
         one in ("", output, f"{output}/")
         or "{" in one
@@ -258,7 +258,7 @@ def _limit(step: Step, limit: Limit) -> None:
 def _word(flow: Flow, step: Step, part: str, word: str) -> None:
     first, _, rest = word.partition(".")
     if part in ("when", "each", "to") and first in ("item", "index", "attempt"):
-        message = f"`{word}` is not known there: `{part}` is looked at once, not for each task"
+        message = f"`{word}` is not known there: `{part}` is evaluated once, not for each task"
         raise errors.BadFlow(message, hint="let a step before it leave the list of those to do")
     if first in ("flow", "attempt", "index"):
         return

@@ -1,4 +1,4 @@
-"""What a flow did, as RO-Crate 1.1 has it: a Provenance Run Crate 0.5, from rows to JSON-LD.
+"""RO-Crate 1.1 of a flow: a Provenance Run Crate 0.5, from rows to JSON-LD.
 
 The definition is the workflow, each step a part of it; each attempt that a site began is an action
 that a tool did there with some files and values, and from which files came.
@@ -17,10 +17,9 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.flow import view
-from pilotage.flow.detail import Left, Task
 from pilotage.flow.model import Flow, Step
 from pilotage.flow.records import AttemptRow
-from pilotage.flow.view import Sheet
+from pilotage.flow.view import FlowSheet, OutputFile, TaskDetail
 
 Entity = dict[str, Any]
 
@@ -50,30 +49,30 @@ _ACTIVE = "http://schema.org/ActiveActionStatus"
 _POTENTIAL = "http://schema.org/PotentialActionStatus"
 
 
-class Part(NamedTuple):
+class CrateFlow(NamedTuple):
     """A flow, with all of its tasks."""
 
-    sheet: Sheet
-    tasks: Sequence[Task]
+    sheet: FlowSheet
+    tasks: Sequence[TaskDetail]
 
 
-class Run(NamedTuple):
-    """All that a crate is made from."""
+class CrateRun(NamedTuple):
+    """The contents of a crate."""
 
-    main: Part
-    files: Sequence[Left]
+    main: CrateFlow
+    files: Sequence[OutputFile]
     #: The licence of what is in it, and when it is made.
     license: str
     now: float
     #: The version of Pilotage that ran it, as far as it is known.
     version: str
     #: Flows within it, by the keys of the attempts that they are.
-    within: Mapping[str, Part] = {}
+    within: Mapping[str, CrateFlow] = {}
     #: Files that are in the crate, by task, attempt and name: their path in it.
     inside: Mapping[tuple[int, int, str], str] = {}
 
 
-def metadata(run: Run) -> Entity:
+def metadata(run: CrateRun) -> Entity:
     """Write `ro-crate-metadata.json`."""
     return {"@context": _CONTEXT, "@graph": list(_Graph(run).entities().values())}
 
@@ -81,17 +80,17 @@ def metadata(run: Run) -> Entity:
 class _Graph:
     """All entities of a crate by their `@id`; one that is added twice is one."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: CrateRun) -> None:
         self.run = run
         self.found: dict[str, Entity] = {}
         self._flow_of = run.main.sheet.flow
         self._row = run.main.sheet.row
         #: What the crate as a whole consists of.
         self.parts = [DEFINITION]
-        self._left: dict[tuple[int, int], list[Left]] = {}
+        self._left: dict[tuple[int, int], list[OutputFile]] = {}
         for one in run.files:
             self._left.setdefault((one.task, one.number), []).append(one)
-        self._of_step: dict[tuple[int, str], list[Task]] = {}
+        self._of_step: dict[tuple[int, str], list[TaskDetail]] = {}
         for part in (run.main, *run.within.values()):
             for task in part.tasks:
                 self._of_step.setdefault((part.sheet.row.id, task.step), []).append(task)
@@ -192,7 +191,7 @@ class _Graph:
     # -- what is asked for -----------------------------------------------------------------------
 
     def steps(self, flow: Flow, base: str) -> list[str]:
-        """Tell of the steps of a flow, each with what it runs."""
+        """Add the steps of a flow, each with what it runs."""
         return [
             self.add(
                 _step(base, name), "HowToStep", name=name, position=str(place),
@@ -202,7 +201,7 @@ class _Graph:
         ]  # fmt: skip
 
     def tool(self, one: Step) -> str:
-        """Tell of what a step runs: an application, a program, or a flow of its own."""
+        """Add what a step runs: an application, a program, or a flow of its own."""
         if one.flow is not None:
             return self._flow(one.flow)
         word = view.runs(one) or "tool"
@@ -226,8 +225,8 @@ class _Graph:
 
     # -- what happened ---------------------------------------------------------------------------
 
-    def controls(self, part: Part, base: str) -> list[str]:
-        """Tell of each step what was done for it."""
+    def controls(self, part: CrateFlow, base: str) -> list[str]:
+        """Add the actions of each step."""
         number = part.sheet.row.id
         whys = {one.name: one.reason or one.state for one in part.sheet.steps}
         found = []
@@ -247,8 +246,8 @@ class _Graph:
             )  # fmt: skip
         return found
 
-    def organize(self, part: Part, base: str, agent: str, run: str) -> None:
-        """Tell that the engine ran a flow."""
+    def organize(self, part: CrateFlow, base: str, agent: str, run: str) -> None:
+        """Add the run of a flow by the engine."""
         row = part.sheet.row
         self.add(
             f"#engine-run-{row.id}", "OrganizeAction",
@@ -258,7 +257,7 @@ class _Graph:
         )  # fmt: skip
 
     def _not_run(self, number: int, name: str, asked: Step, why: str) -> str:
-        """Tell of what did not take place: a tool must have an action, by the profile."""
+        """Add actions of steps that did not run: the profile demands an action for each tool."""
         for inner, one in asked.flow.steps.items() if asked.flow else ():
             self._not_run(number, f"{name}/{inner}", one, why)
         return self.add(
@@ -266,7 +265,7 @@ class _Graph:
             instrument=_ref(self.tool(asked)), actionStatus=_POTENTIAL, description=why,
         )  # fmt: skip
 
-    def _action(self, part: Part, step: str, task: Task, one: AttemptRow) -> str:
+    def _action(self, part: CrateFlow, step: str, task: TaskDetail, one: AttemptRow) -> str:
         asked = part.sheet.flow.steps[step]
         where = view.place(one.way, one.site)
         counts = one.number == task.attempt and not one.fenced
@@ -291,7 +290,7 @@ class _Graph:
             self._not_run(part.sheet.row.id, step, asked, one.reason)
         return key
 
-    def _read(self, part: Part, asked: Step) -> Iterable[str]:
+    def _read(self, part: CrateFlow, asked: Step) -> Iterable[str]:
         """Name what an attempt was given."""
         for take in asked.inputs:
             if take.step:
@@ -304,14 +303,14 @@ class _Graph:
                     sdDatePublished=_time(part.sheet.row.created),
                 )  # fmt: skip
 
-    def _values(self, asked: Step, task: Task) -> Iterable[str]:
+    def _values(self, asked: Step, task: TaskDetail) -> Iterable[str]:
         if asked.each is not None:
             yield self.value(f"#item-{task.id}", "item", task.value)
         for name, value in asked.parameters.items():
             yield self.value(f"#value-{_named(task.step)}-{_named(name)}", name, value)
 
     def value(self, key: str, name: str, value: Any, of: str = "") -> str:  # noqa: ANN401
-        """Tell of a value, and of which parameter it is one."""
+        """Add a value of a parameter."""
         return self.add(
             key, "PropertyValue", name=name, value=_plain(value),
             exampleOfWork=_ref(of) if of else "",
@@ -319,7 +318,7 @@ class _Graph:
 
     # -- what was left ---------------------------------------------------------------------------
 
-    def results(self, part: Part, output: str = "") -> dict[str, list[str]]:
+    def results(self, part: CrateFlow, output: str = "") -> dict[str, list[str]]:
         """Name what comes out of a flow, by the names of its outputs."""
         return {
             name: [
@@ -331,7 +330,7 @@ class _Graph:
             if output in ("", name)
         }
 
-    def last(self, part: Part) -> list[str]:
+    def last(self, part: CrateFlow) -> list[str]:
         """Name what the last steps of a flow left."""
         flow = part.sheet.flow
         needed = {each for one in flow.steps.values() for each in one.needs}
@@ -343,12 +342,12 @@ class _Graph:
             for one in self._outputs(task, "")
         ]
 
-    def _outputs(self, task: Task, output: str) -> list[str]:
+    def _outputs(self, task: TaskDetail, output: str) -> list[str]:
         """Name what counts of a task: all, one file, or what is below one folder."""
         current = next((one for one in task.attempts if one.number == task.attempt), None)
         return [] if current is None else self._made(task, current, output)
 
-    def _made(self, task: Task, one: AttemptRow, output: str = "") -> list[str]:
+    def _made(self, task: TaskDetail, one: AttemptRow, output: str = "") -> list[str]:
         within = self.run.within.get(one.key)
         if within is not None:
             found = self.results(within, output)
@@ -360,7 +359,7 @@ class _Graph:
             if not output or left.name == output or left.name.startswith(folder)
         ]
 
-    def _file(self, left: Left, one: AttemptRow) -> str:
+    def _file(self, left: OutputFile, one: AttemptRow) -> str:
         inside = self.run.inside.get((left.task, left.number, left.name))
         cleared = self.run.main.sheet.row.cleared
         name = _path(inside or f"{one.place}{left.name}")
@@ -390,7 +389,7 @@ def _flow_key(flow: Flow) -> str:
     return f"#flow-{_named(flow.name)}-{digest[:8]}"
 
 
-def _ended(row: view.Row) -> Entity:
+def _ended(row: view.FlowSummary) -> Entity:
     failed = row.state in ("failed", "cancelled")
     return {
         **_between(row.created, row.ended),

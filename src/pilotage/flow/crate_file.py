@@ -11,16 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pilotage.base import errors
-from pilotage.flow import crate, detail, report, view
-from pilotage.flow.crate import Part, Run
-from pilotage.flow.detail import Left, Task
+from pilotage.flow import crate, report, view
+from pilotage.flow.crate import CrateFlow, CrateRun
+from pilotage.flow.view import OutputFile, TaskDetail
 from pilotage.store import Db
 
-#: Tasks that one crate tells of.
+#: The most tasks in a crate.
 MOST_TASKS = 100_000
 NO_LICENSE = "No licence was given; ask the owner."
 
-#: Brings what is at an address into a folder here.
+#: Fetches an address into a folder here.
 Fetch = Callable[[str, Path], None]
 
 
@@ -37,13 +37,13 @@ def write(
     main = _part(db, number)
     within = _within(db, main)
     tasks = [one for part in (main, *within.values()) for one in part.tasks]
-    files = detail.files(db, [one.id for one in tasks])
+    files = view.files(db, [one.id for one in tasks])
     hidden = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
         inside = _bring(hidden, number, tasks, files, fetch) if fetch else {}
         (hidden / crate.DEFINITION).write_bytes(crate.definition(main.sheet.flow))
         (hidden / crate.REPORT).write_text(report.render(db, number, now), encoding="utf-8")
-        run = Run(main, files, license_ or NO_LICENSE, now, version, within, inside)
+        run = CrateRun(main, files, license_ or NO_LICENSE, now, version, within, inside)
         (hidden / "ro-crate-metadata.json").write_text(
             json.dumps(crate.metadata(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
@@ -60,13 +60,13 @@ def write(
     return count
 
 
-def _part(db: Db, number: int) -> Part:
-    return Part(view.sheet(db, number), detail.all_tasks(db, number, MOST_TASKS))
+def _part(db: Db, number: int) -> CrateFlow:
+    return CrateFlow(view.sheet(db, number), view.all_tasks(db, number, MOST_TASKS))
 
 
-def _within(db: Db, part: Part) -> dict[str, Part]:
+def _within(db: Db, part: CrateFlow) -> dict[str, CrateFlow]:
     """Read the flows within a flow, and those within them, by the keys of their attempts."""
-    found: dict[str, Part] = {}
+    found: dict[str, CrateFlow] = {}
     left = [part]
     while left:
         for task in left.pop().tasks:
@@ -82,10 +82,10 @@ def _full(out: Path) -> bool:
 
 
 def _bring(
-    folder: Path, number: int, tasks: list[Task], files: list[Left], fetch: Fetch
+    folder: Path, number: int, tasks: list[TaskDetail], files: list[OutputFile], fetch: Fetch
 ) -> dict[tuple[int, int, str], str]:
     """Bring what counts into the crate."""
-    left: dict[tuple[int, int], list[Left]] = {}
+    left: dict[tuple[int, int], list[OutputFile]] = {}
     for one in files:
         left.setdefault((one.task, one.number), []).append(one)
     found: dict[tuple[int, int, str], str] = {}

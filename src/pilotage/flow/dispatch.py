@@ -1,6 +1,6 @@
-"""Tasks whose time has come get their attempts, each of which is a job.
+"""Dispatch of queued tasks: each gets an attempt, which is a job.
 
-All of it is one transaction, or two where data is to be got ready between.
+That is one transaction, or two if data has to be prepared in between.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.edge import view
-from pilotage.flow import job, moves, records
+from pilotage.flow import moves, records, step_job
 from pilotage.flow import sites as flow_sites
-from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import Step, Way
-from pilotage.flow.order import Order as Asked
+from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit, make_order, start_child
+from pilotage.flow.orders import TaskOrder as Asked
 from pilotage.flow.sites import CandidateSite, Choice
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
 from pilotage.match import sites
 from pilotage.store import Db
 
-#: Tasks that are sent in one transaction.
+#: Tasks dispatched in one transaction.
 AT_ONCE = 500
-#: Seconds until a task is looked at again that could not be sent.
+#: Seconds until a task is retried that could not be dispatched.
 _LATER_S = 5.0
 _NO_RECIPE = (
     "a recipe runs at this hub or at a site of its project, and `{}` is none: an application can "
@@ -33,20 +33,20 @@ _NO_RECIPE = (
 )
 
 
-class World(msgspec.Struct, frozen=True):
-    """What decides on ways beside the store."""
+class HubCapabilities(msgspec.Struct, frozen=True):
+    """The sites and applications that this hub has itself."""
 
-    #: SiteChooser of this project, which the hub reaches itself.
+    #: Sites of this project, which the hub reaches itself.
     local: frozenset[str] = frozenset()
     #: Applications of this hub.
     apps: frozenset[str] = frozenset()
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """What came of a look at the tasks that are queued."""
+class Dispatched(msgspec.Struct, frozen=True):
+    """The outcome of one dispatch."""
 
-    #: Those whose data is to be got ready first.
-    orders: tuple[Order, ...] = ()
+    #: Tasks whose data has to be prepared first.
+    orders: tuple[PlacedOrder, ...] = ()
     #: Attempts that were made.
     made: int = 0
     #: Whether there may be more.
@@ -54,23 +54,23 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 def any_new(db: Db, busy: Collection[int], now: float) -> bool:
-    """Say whether tasks are due that are not `busy`."""
+    """Return whether tasks are due that are not `busy`."""
     return any(task not in busy for task in records.queued(db, now, 1 + len(busy)))
 
 
-def look(db: Db, world: World, busy: Collection[int], now: float) -> Sent:
-    """Send what needs no data, and say what does; tasks that are `busy` are left out."""
+def look(db: Db, world: HubCapabilities, busy: Collection[int], now: float) -> Dispatched:
+    """Dispatch tasks that need no data, and return those that do; skip tasks that are `busy`."""
     found = records.queued(db, now, AT_ONCE + len(busy))
     tasks = [task for task in found if task not in busy][:AT_ONCE]
     sites = SiteChooser(db, world, now)
-    orders: list[Order] = []
-    ready: list[tuple[Order, Prepared]] = []
+    orders: list[PlacedOrder] = []
+    ready: list[tuple[PlacedOrder, PreparedData]] = []
     for task in tasks:
-        asked = moves.order(db, task, now)
+        asked = make_order(db, task, now)
         if asked is None:
             continue
         if asked.definition.flow is not None:
-            moves.within(db, task, now)
+            start_child(db, task, now)
             continue
         order = _placed(db, asked, sites, world, now)
         if order is None:
@@ -78,17 +78,17 @@ def look(db: Db, world: World, busy: Collection[int], now: float) -> Sent:
         if needs_data(order.definition):
             orders.append(order)
         else:
-            ready.append((order, Prepared()))
-    return Sent(tuple(orders), send(db, ready, now), len(tasks) == AT_ONCE)
+            ready.append((order, PreparedData()))
+    return Dispatched(tuple(orders), send(db, ready, now), len(tasks) == AT_ONCE)
 
 
-def send(db: Db, ready: Sequence[tuple[Order, Prepared]], now: float) -> int:
+def send(db: Db, ready: Sequence[tuple[PlacedOrder, PreparedData]], now: float) -> int:
     """Make attempts of tasks whose data is ready; return how many."""
     made = 0
     for order, prepared in ready:
         facts = records.task(db, order.task)
         if facts.state != "queued" or facts.attempt + 1 != order.number:
-            # It was called off or sent meanwhile.
+            # It was cancelled or dispatched meanwhile.
             continue
         try:
             _attempt(db, order, prepared, now)
@@ -100,8 +100,8 @@ def send(db: Db, ready: Sequence[tuple[Order, Prepared]], now: float) -> int:
     return made
 
 
-def _attempt(db: Db, order: Order, prepared: Prepared, now: float) -> None:
-    new = job.job(order, prepared)
+def _attempt(db: Db, order: PlacedOrder, prepared: PreparedData, now: float) -> None:
+    new = step_job.make_job(order, prepared)
     number = jobs.add(db, new, now)
     if number is None:
         raise Unfit(f"a job with the key {new.key} exists already")
@@ -112,9 +112,9 @@ def _attempt(db: Db, order: Order, prepared: Prepared, now: float) -> None:
 
 
 def _refusal(db: Db, site: str, step: Step, now: float) -> str:
-    """Say why a site with an agent will not take a step; empty if it may.
+    """Return why a site with an agent will not take a step; empty if it may.
 
-    A site that was not heard of yet may have the application: see `heard.FlowSteps.offered`.
+    A site that has not reported yet may have the application: see `step_job.FlowSteps.offered`.
     """
     app, named = flow_sites.application(step)
     found = view.offering(db, site).object(site, app, named=named)
@@ -122,12 +122,14 @@ def _refusal(db: Db, site: str, step: Step, now: float) -> str:
 
 
 def needs_data(step: Step) -> bool:
-    """Say whether anything is brought to a task or from it."""
+    """Return whether a task has inputs or outputs to transfer."""
     return bool(step.inputs or step.outputs or step.result)
 
 
-def _placed(db: Db, asked: Asked, sites: SiteChooser, world: World, now: float) -> Order | None:
-    """Say where a task goes; nothing if that is not known now, or it fails."""
+def _placed(
+    db: Db, asked: Asked, sites: SiteChooser, world: HubCapabilities, now: float
+) -> PlacedOrder | None:
+    """Return where a task goes; nothing if that is unknown now, or the task fails."""
     step = asked.definition
     try:
         choice = sites.choose(asked)
@@ -141,28 +143,28 @@ def _placed(db: Db, asked: Asked, sites: SiteChooser, world: World, now: float) 
     if choice.reason:
         moves.postpone(db, asked.task, choice.reason, now + _LATER_S)
         return None
-    return Order(**_fields(asked), way=way, site=choice.site)
+    return PlacedOrder(**_fields(asked), way=way, site=choice.site)
 
 
 def _fields(asked: Asked) -> dict[str, Any]:
     return {name: getattr(asked, name) for name in Asked.__struct_fields__}
 
 
-def _way(step: Step, site: str, world: World) -> Way:
+def _way(step: Step, site: str, world: HubCapabilities) -> Way:
     here = step.recipe or site in world.local or _own(step, world)
     return "here" if here else "edge"
 
 
-def _own(step: Step, world: World) -> bool:
-    """Say whether a step without a site is one of an application of this hub."""
+def _own(step: Step, world: HubCapabilities) -> bool:
+    """Return whether a step without a site is one of an application of this hub."""
     return not step.sites and not step.requirements and step.application in world.apps
 
 
 class SiteChooser:
-    """How sites are; read when it is first asked for."""
+    """Chooses sites of tasks; their states are read at first use."""
 
-    def __init__(self, db: Db, world: World, now: float) -> None:
-        """Know nothing yet."""
+    def __init__(self, db: Db, world: HubCapabilities, now: float) -> None:
+        """Take the store and what this hub has itself."""
         self._db, self._world, self._now = db, world, now
         self._known: dict[str, CandidateSite] | None = None
 
@@ -172,7 +174,7 @@ class SiteChooser:
         if not step.sites and (step.recipe or _own(step, world)):
             return Choice()
         if len(step.sites) == 1 and not step.requirements:
-            # However it is, what is sent waits for it.
+            # In whatever state the site is, the task waits there.
             return Choice(step.sites[0])
         known = self._all()
         found = flow_sites.choose(step.sites, step.requirements, known, asked.avoid)
@@ -190,7 +192,7 @@ class SiteChooser:
 
 
 def _read(db: Db, now: float) -> dict[str, CandidateSite]:
-    """Read how sites are that are heard of by the bus, and how much of ours is there."""
+    """Read the states of sites with an agent, and the number of our jobs there."""
     ours: Mapping[str, int] = dict(db.rows("flows_live_at"))
     return {
         one.name: CandidateSite(

@@ -12,7 +12,7 @@ from pilotage.job.model import State
 from pilotage.rule.ends import EndSource, Line
 from pilotage.store import Db
 
-#: Files that the end of a step tells of.
+#: The most files in the event of an end.
 _MOST_OUTPUTS = 1000
 
 
@@ -47,7 +47,7 @@ def ended(db: Db, after: int, root: str) -> list[Line]:
 
 
 def _left(db: Db, task: int, number: int, state: str, root: str) -> list[str]:
-    """Return the addresses of what a task has left that is done."""
+    """Return the addresses of the outputs of a task that is done."""
     from pilotage.edge import handoff  # most projects have no workflows
     from pilotage.flow import records as flows
     from pilotage.project import settings
@@ -65,7 +65,7 @@ def _left(db: Db, task: int, number: int, state: str, root: str) -> list[str]:
 def _ended_flow(
     db: Db, line: tuple[int, float], flow: int, state: str, facts: dict[str, Any]
 ) -> Event:
-    """Tell of the end of a whole workflow; one that a rule began is told of by its job."""
+    """Return the event of the end of a workflow."""
     name, (seq, time) = facts["flow_name"], line
     facts = {
         "id": flow, "name": name, "rule": "", "state": state, "attempt": 1, "depth": 0,
@@ -75,22 +75,22 @@ def _ended_flow(
 
 
 def _of_flow(db: Db, flow: int, state: str, root: str) -> dict[str, Any]:
-    """Say what came out of a workflow that is over."""
-    from pilotage.flow import deliver
-    from pilotage.flow.ends import outcome  # most projects have no workflows
+    """Return the result and outputs of a workflow that is over."""
+    from pilotage.flow import flow_outputs
+    from pilotage.flow.moves import outcome  # most projects have no workflows
 
     name = db.value("flow_name", flow=flow)
     facts: dict[str, Any] = {"flow": flow, "flow_name": name, "result": None}
     if state == State.DONE:
-        facts |= {"result": outcome(db, flow), "outputs": deliver.homes(db, flow, root)}
+        facts |= {"result": outcome(db, flow), "outputs": flow_outputs.homes(db, flow, root)}
     return facts
 
 
 def of_job(db: Db, job: int, state: str, root: str) -> dict[str, Any]:
-    """Return what came out of a job that is a workflow; nothing for other jobs."""
+    """Return the result and outputs of a job that is a workflow; nothing for other jobs."""
     flow = db.row("flow_by_key", key=job_key(job))
     return {} if flow is None else _of_flow(db, flow[0], state, root)
 
 
-#: What tells of ends of tasks and workflows.
+#: The source of ends of tasks and workflows.
 STORY = EndSource(ended, "flows_story_last")

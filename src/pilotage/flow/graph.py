@@ -1,6 +1,6 @@
-"""Which step waits for which: order, circles and what lies downstream.
+"""The graph of steps: order, cycles and what is downstream.
 
-Nothing here calls itself: a flow may have ten thousand steps in a row.
+Nothing here is recursive: a flow may have ten thousand steps in a row.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def cycle(needs: Needs) -> list[str]:
         seen[name] = len(path)
         path.append(name)
         name = next(one for one in needs[name] if one in left)
-    # Backwards it was found; forwards it is told, from the step that stands first.
+    # It was found backwards; it is returned forwards, from the step that is written first.
     circle = path[seen[name] :][::-1]
     places = {one: place for place, one in enumerate(needs)}
     first = min(range(len(circle)), key=lambda at: places[circle[at]])

@@ -1,4 +1,4 @@
-"""The nouns of a workflow: what was asked for, and how far it has come."""
+"""Nouns of a workflow: its definition, and the states and ends of its parts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pilotage.edge.handoff import Take
 from pilotage.job.model import Limit
 
 
-class State(StrEnum):
-    """Where a flow, a step or a task is; a task that is at a site is in the states of a job."""
+class FlowState(StrEnum):
+    """The state of a flow, a step or a task; a task at a site has the states of a job."""
 
     WAITING = "waiting"
     QUEUED = "queued"
@@ -29,16 +29,16 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-#: Nothing follows.
-FINAL = frozenset({State.DONE, State.FAILED, State.SKIPPED, State.CANCELLED})
+#: Final states.
+FINAL = frozenset({FlowState.DONE, FlowState.FAILED, FlowState.SKIPPED, FlowState.CANCELLED})
 
-#: What the failure of a step means: for the flow, or what is tried instead.
+#: The effect of a failure of a step: on the flow, or a retry.
 OnFailure = Literal["fail", "continue", "retry", "other_site"]
 #: How a task runs: as a job at a site with an agent, as another job, or as a flow of its own.
 Way = Literal["edge", "here", "flow"]
 
 
-class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IntRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A number that the site may choose, within bounds."""
 
     least: int
@@ -48,7 +48,7 @@ class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Step(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
 ):
-    """One step, as it was asked for; texts in `parameters`, `recipe` and `env` are templates."""
+    """The definition of a step; texts in `parameters`, `recipe` and `env` are templates."""
 
     #: Steps that must be over before it; those that it reads from are among them.
     needs: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Step(
     outputs: tuple[str, ...] = ()
     #: The output that is a small JSON file: its content is the result of the task.
     result: str = ""
-    #: What a failure means, and how often a task is tried again.
+    #: The effect of a failure, and the retries of a task.
     on_failure: OnFailure = "fail"
     retries: int = 0
     #: Seconds before the next try.
@@ -87,10 +87,10 @@ class Step(
     #: included; the key is a template.
     limit: Limit | None = None
     #: What it asks the batch system for.
-    nodes: Span = Span(1, 1)
+    nodes: IntRange = IntRange(1, 1)
     tasks: int = 1
     #: Seconds of wall time; 0 means what the site gives.
-    time: Span = Span(0, 0)
+    time: IntRange = IntRange(0, 0)
     #: Node-seconds that it needs at least, whatever the shape.
     work: int = 0
     cpus: int = 1
@@ -105,24 +105,24 @@ class Step(
 class Notify(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
 ):
-    """Who is told how a flow goes."""
+    """Receivers of notifications on a flow."""
 
-    #: A routing key; each change of a step is told there.
+    #: A routing key; each change of a step is sent there.
     reply: str = ""
-    #: Whose words those messages are in.
+    #: The format of those messages.
     speech: Literal["pilotage", "argo", "balsam"] = "pilotage"
     #: The number by which the sender of a legacy definition knows it.
     number: int = 0
-    #: A URL that is told of the end.
+    #: A URL that is notified of the end.
     webhook: str = ""
-    #: An address that is told of the end.
+    #: An e-mail address that is notified of the end.
     email: str = ""
 
 
 class Flow(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
 ):
-    """A workflow, as it was asked for."""
+    """The definition of a workflow."""
 
     name: str
     description: str = ""
@@ -130,28 +130,28 @@ class Flow(
     params: dict[str, Any] = {}
     #: Steps by name, in the order in which they were written.
     steps: dict[str, Step]
-    #: What comes out: by name, a step or `step/output`.
+    #: Outputs of the flow: by name, a step or `step/output`.
     outputs: dict[str, str] = {}
     #: A URL, or a path below the project's folder, that those go to at the end.
     to: str = ""
     #: Whether each run has a folder of its own there.
     runs: bool = False
-    #: How often tasks may be tried again, in all.
+    #: Retries of all tasks together.
     retries: int = 100
     notify: Notify = Notify()
 
 
-#: What begins the keys of flows that are jobs.
+#: The prefix of the keys of flows that are jobs.
 _OF_JOB = "job:"
 
 
 def job_key(job: int) -> str:
-    """Return the key of the flow that a job is: there is one, however often it is begun."""
+    """Return the key of the flow of a job; it is the same for all attempts."""
     return f"{_OF_JOB}{job}"
 
 
 def job_of(key: str) -> int:
-    """Return the job that a flow is, by its key; 0 if it is none."""
+    """Return the job of a flow, by its key; 0 if it has none."""
     return int(key.removeprefix(_OF_JOB)) if key.startswith(_OF_JOB) else 0
 
 
@@ -164,16 +164,16 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     #: Where it came from: `command`, `message`, `api`, `flow` or `rule`.
     source: str = "command"
-    #: The task that it is the inside of.
+    #: The task that it belongs to, if it is a flow within another.
     parent: int | None = None
     tag: str = ""
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended."""
+class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of an attempt."""
 
     state: Literal["done", "failed", "cancelled", "rejected", "lost"]
     reason: str = ""
-    #: Whose doing it is, as in `bus.model.Reason`; `application` is the step's own.
+    #: The kind of the reason, as in `bus.model.Reason`; `application` is the step's own failure.
     kind: str = ""
     code: str = ""

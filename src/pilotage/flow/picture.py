@@ -17,10 +17,10 @@ import msgspec
 
 from pilotage.base import units
 from pilotage.draw import graph, layout, svg
-from pilotage.draw.graph import Edge, Graph
+from pilotage.draw.graph import Graph, GraphEdge
 from pilotage.flow import view
-from pilotage.flow.model import Flow, State
-from pilotage.flow.view import StepRow
+from pilotage.flow.model import Flow, FlowState
+from pilotage.flow.view import StepSummary
 
 #: Pixels: the height of a box, and its bounds of width.
 HIGH, NARROW, WIDE = 52.0, 204.0, 320.0
@@ -28,15 +28,21 @@ HIGH, NARROW, WIDE = 52.0, 204.0, 320.0
 FEW, MOST = 40, 300
 #: Which state a box shows if its steps are in several.
 _LOUDEST = (
-    State.FAILED, State.HELD, State.CANCELLING, State.RUNNING, State.CANCELLED, State.WAITING,
-    State.SKIPPED, State.DONE,
-)  # fmt: skip
+    FlowState.FAILED,
+    FlowState.HELD,
+    FlowState.CANCELLING,
+    FlowState.RUNNING,
+    FlowState.CANCELLED,
+    FlowState.WAITING,
+    FlowState.SKIPPED,
+    FlowState.DONE,
+)
 
-#: What leads to each step.
+#: The predecessors of each step.
 Needs = Mapping[str, Sequence[str]]
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class StepBox(msgspec.Struct, frozen=True, kw_only=True):
     """A box: a step, or several that are alike."""
 
     id: str
@@ -80,7 +86,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return " · ".join(part for part in parts if part) or self.runs
 
 
-class Arrow(msgspec.Struct, frozen=True):
+class FlowArrow(msgspec.Struct, frozen=True):
     """An arrow from box to box, with its line as the `d` of an SVG path."""
 
     source: str
@@ -88,18 +94,18 @@ class Arrow(msgspec.Struct, frozen=True):
     path: str
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class FlowPicture(msgspec.Struct, frozen=True, kw_only=True):
     """Boxes and arrows, each in its place."""
 
     width: float
     height: float
     #: The height of all boxes.
     high: float = HIGH
-    nodes: list[Node]
-    arrows: list[Arrow]
+    nodes: list[StepBox]
+    arrows: list[FlowArrow]
 
 
-def draw(steps: Sequence[StepRow]) -> Picture:
+def draw(steps: Sequence[StepSummary]) -> FlowPicture:
     """Place the steps of a flow in a picture."""
     rows = {one.name: one for one in steps}
     needs = {one.name: one.needs for one in steps}
@@ -113,17 +119,17 @@ def draw(steps: Sequence[StepRow]) -> Picture:
         if each in box_of and box_of[each] != box_of[name]
     }
     placed = layout.arrange({node.id: (_width(node), HIGH) for node in nodes}, arcs)
-    return Picture(
+    return FlowPicture(
         width=round(placed.width, 1), height=round(placed.height, 1),
         nodes=[_at(node, placed.boxes[node.id]) for node in nodes],
-        arrows=[Arrow(one.source, one.target, one.path) for one in placed.arrows],
+        arrows=[FlowArrow(one.source, one.target, one.path) for one in placed.arrows],
     )  # fmt: skip
 
 
-def plan(flow: Flow) -> list[StepRow]:
+def plan(flow: Flow) -> list[StepSummary]:
     """Show a definition as the steps of a flow that is not started."""
     return [
-        StepRow(
+        StepSummary(
             name=name, place=place, state="", reason="", total=0, open=0, failed=0, tasks={},
             started=None, ended=None, needs=list(one.needs), sites=list(one.sites),
             runs=view.runs(one), each=one.each is not None, attempts=0, files=0, bytes=0, read=0,
@@ -132,10 +138,10 @@ def plan(flow: Flow) -> list[StepRow]:
     ]  # fmt: skip
 
 
-def _node(rows: Sequence[StepRow]) -> Node:
+def _node(rows: Sequence[StepSummary]) -> StepBox:
     first = rows[0]
     if len(rows) == 1:
-        return Node(
+        return StepBox(
             id=first.name, label=first.name, steps=[first.name], state=first.state,
             done=first.done, total=first.total, each=first.each, sites=first.sites, runs=first.runs,
             started=first.started, ended=first.ended, bytes=first.bytes, read=first.read,
@@ -146,10 +152,10 @@ def _node(rows: Sequence[StepRow]) -> Node:
     over = [one for one in rows if view.over(one.state)]
     states = {one.state for one in rows}
     state = next((str(each) for each in _LOUDEST if each in states), first.state)
-    if state == State.WAITING and over:
-        state = State.RUNNING
-    bad = next((one for one in rows if one.state == State.FAILED and one.why), None)
-    return Node(
+    if state == FlowState.WAITING and over:
+        state = FlowState.RUNNING
+    bad = next((one for one in rows if one.state == FlowState.FAILED and one.why), None)
+    return StepBox(
         id=first.name, label=_common([one.name for one in rows]),
         steps=[one.name for one in rows], state=state, done=len(over), total=len(rows),
         sites=list(dict.fromkeys(site for one in rows for site in one.sites)), runs=first.runs,
@@ -168,31 +174,31 @@ def _common(names: Sequence[str]) -> str:
     return f"{stem}*" if stem else f"{names[0]} … {names[-1]}"
 
 
-def _at(node: Node, box: svg.Box) -> Node:
+def _at(node: StepBox, box: svg.Box) -> StepBox:
     place = {"x": round(box.x, 1), "y": round(box.y, 1), "width": round(box.width, 1)}
     return msgspec.structs.replace(node, **place)
 
 
-def _width(node: Node) -> float:
+def _width(node: StepBox) -> float:
     # Room for numbers that are not known yet, so that boxes stay where they are.
     label = f"{node.label} 0000/0000" if node.each or len(node.steps) > 1 else node.label
     return min(WIDE, max(NARROW, svg.text_width(label, 7.6) + 44))
 
 
-def as_graph(found: Picture, now: float) -> Graph:
+def as_graph(found: FlowPicture, now: float) -> Graph:
     """Return it for SVG, Mermaid and text."""
-    edges = [Edge(one.source, one.target) for one in found.arrows]
+    edges = [GraphEdge(one.source, one.target) for one in found.arrows]
     return Graph([_drawn(node, now) for node in found.nodes], edges)
 
 
-def _drawn(node: Node, now: float) -> graph.Node:
+def _drawn(node: StepBox, now: float) -> graph.GraphNode:
     sub = node.sub(now)
-    state = "" if node.state == State.DONE else node.state.replace("_", " ")
+    state = "" if node.state == FlowState.DONE else node.state.replace("_", " ")
     line = " · ".join(part for part in (state, sub) if part)
-    if node.why and node.state != State.DONE:
+    if node.why and node.state != FlowState.DONE:
         line += f": {node.why}"
     told = (node.title, node.state, node.why, node.runs, ", ".join(node.sites))
-    return graph.Node(
+    return graph.GraphNode(
         node.id, node.title, sub, node.state or "planned", hint="\n".join(filter(None, told)),
         line=line, progress=node.done / node.total if node.total > 1 else None,
     )  # fmt: skip

@@ -1,29 +1,36 @@
-"""How steps follow each other: what is over lets others begin, or has them skipped.
+"""Progress of steps: the end of one starts those that waited for it, or skips them.
 
-All of it is counted, never searched for: each step knows how many it waits for, each flow how many
-of its steps are open. What follows from one end is worked off from a list, not by calls within
-calls, since a chain of steps that are skipped may be ten thousand long.
+Everything is counted, never searched for: each step has the number of steps it waits for, each flow
+the number of its open steps. What follows from one end is processed from a list, not by recursion,
+since a chain of skipped steps may be ten thousand long.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.flow import check, definition, policy, when
-from pilotage.flow.journal import note
+from pilotage.flow import check, policy, records, template
 from pilotage.flow.model import Step
-from pilotage.flow.template import fill
-from pilotage.flow.values import Values
-
-if TYPE_CHECKING:
-    from pilotage.store import Db
+from pilotage.flow.template import Values, fill
+from pilotage.store import Db
 
 
-class Over(msgspec.Struct, frozen=True):
+def note(
+    db: Db, now: float, flow: int, state: str, words: str = "", *, step: str = "", task: int = 0,
+    number: int = 0,
+) -> None:  # fmt: skip
+    """Add a line to the story of a flow: on it, a step, a task or an attempt."""
+    db.run(
+        "flow_journal_add", now=now, flow=flow, step=step, task=task, number=number, state=state,
+        words=words,
+    )  # fmt: skip
+
+
+class StepEnd(msgspec.Struct, frozen=True):
     """A step that is over."""
 
     step: str
@@ -34,7 +41,7 @@ class Over(msgspec.Struct, frozen=True):
     bad: bool = False
 
 
-class Ended(msgspec.Struct, frozen=True):
+class FlowEnd(msgspec.Struct, frozen=True):
     """A flow whose steps are all over."""
 
     flow: int
@@ -42,18 +49,18 @@ class Ended(msgspec.Struct, frozen=True):
     cancelling: bool
 
 
-def begin(db: Db, flow: int, now: float) -> Ended | None:
+def begin(db: Db, flow: int, now: float) -> FlowEnd | None:
     """Start the steps that wait for nothing."""
     found = (_start(db, flow, row[0], now) for row in db.rows("flow_steps_free", flow=flow))
     return settle(db, flow, [over for over in found if over], now)
 
 
 def settle(
-    db: Db, flow: int, over: list[Over], now: float, *, more: int = 0
-) -> Ended | None:  # fmt: skip
-    """Take in that steps are over, and all that follows from it; say whether the flow is over.
+    db: Db, flow: int, over: list[StepEnd], now: float, *, more: int = 0
+) -> FlowEnd | None:  # fmt: skip
+    """Record that steps are over, with all that follows; return whether the flow is over.
 
-    So many `more` steps are over already and only to be counted.
+    `more` is the number of further steps that are over already and only counted.
     """
     left = deque(over)
     count, failed = more, 0
@@ -78,15 +85,15 @@ def settle(
     return _counted(db, flow, count, failed)
 
 
-def _counted(db: Db, flow: int, count: int, failed: int) -> Ended | None:
+def _counted(db: Db, flow: int, count: int, failed: int) -> FlowEnd | None:
     row = db.row("flow_count", flow=flow, over=count, failed=failed)
     if row is None or row[1] > 0:
         return None
-    return Ended(flow, row[2], row[0] == "cancelling")
+    return FlowEnd(flow, row[2], row[0] == "cancelling")
 
 
-def _fresh(db: Db, flow: int, one: Over, now: float) -> list[Over]:
-    """Go on with tasks that waited until the data of a step is there again, or give them up."""
+def _fresh(db: Db, flow: int, one: StepEnd, now: float) -> list[StepEnd]:
+    """Resume tasks that waited for lost data of a step, or fail them."""
     db.run("flow_step_fresh", flow=flow, step=one.step)
     if one.state == "done" or (one.state == "failed" and not one.bad):
         db.run("flow_tasks_go_on", flow=flow, step=one.step, now=now)
@@ -98,9 +105,9 @@ def _fresh(db: Db, flow: int, one: Over, now: float) -> list[Over]:
 
 def gone(
     db: Db, flow: int, steps: list[str], state: str, reason: str, now: float
-) -> list[Over]:  # fmt: skip
-    """Take in that tasks are over, each named by its step; return the steps that are over, too."""
-    found: list[Over] = []
+) -> list[StepEnd]:  # fmt: skip
+    """Record that tasks are over, each named by its step; return the steps that are over, too."""
+    found: list[StepEnd] = []
     failed = state == "failed"
     for step, count in Counter(steps).items():
         row = db.row(
@@ -118,29 +125,29 @@ def gone(
 
 
 def _first_failure(db: Db, flow: int, step: str, before: int, reason: str, now: float) -> None:
-    """Skip what follows a step of which a task has failed, as the first: it need not be awaited."""
-    if not before and definition.step(db, flow, step).on_failure != "continue":
+    """Skip the steps after one at the first failure of a task, before the other tasks end."""
+    if not before and records.step(db, flow, step).on_failure != "continue":
         _counted(db, flow, skip(db, flow, step, reason, now), 0)
 
 
-def _last(db: Db, flow: int, step: str, row: tuple[Any, ...]) -> Over:
-    """Say how a step ended whose last task is over."""
+def _last(db: Db, flow: int, step: str, row: tuple[Any, ...]) -> StepEnd:
+    """Return how a step ended whose last task is over."""
     _, bad, off, total, words = row
     if bad:
-        harm = definition.step(db, flow, step).on_failure != "continue"
+        harm = records.step(db, flow, step).on_failure != "continue"
         words = words if total == 1 else f"{bad} of {total} tasks failed: {words}"
-        return Over(step, "failed", words, bad=harm)
-    return Over(step, "cancelled", words) if off else Over(step, "done")
+        return StepEnd(step, "failed", words, bad=harm)
+    return StepEnd(step, "cancelled", words) if off else StepEnd(step, "done")
 
 
-def _met(db: Db, flow: int, one: Over) -> list[str]:
-    """Return the steps that wait for nothing any more."""
+def _met(db: Db, flow: int, one: StepEnd) -> list[str]:
+    """Return the steps that no longer wait."""
     rows = db.rows("flow_step_met", flow=flow, step=one.step, ran=int(one.state != "skipped"))
     return [name for name, unmet, _ in sorted(rows, key=lambda row: row[2]) if not unmet]
 
 
 def skip(db: Db, flow: int, step: str, reason: str, now: float) -> int:
-    """Skip all that comes after a step that failed; return how many steps that are."""
+    """Skip all steps after one that failed; return their number."""
     words = f"`{step}` failed: {reason}" if reason else f"`{step}` failed"
     left = deque([step])
     count = 0
@@ -154,18 +161,18 @@ def skip(db: Db, flow: int, step: str, reason: str, now: float) -> int:
     return count
 
 
-def _start(db: Db, flow: int, name: str, now: float) -> Over | None:
-    """Let a step begin; it may be over at once."""
+def _start(db: Db, flow: int, name: str, now: float) -> StepEnd | None:
+    """Start a step; it may be over at once."""
     body, goes, _, _, ran, _ = db.row("flow_step_facts", flow=flow, step=name) or ("",) * 6
-    step = definition.read_step(body)
+    step = records.read_step(body)
     if step.needs and not ran:
-        return Over(name, "skipped", "all steps that it needs were skipped")
+        return StepEnd(name, "skipped", "all steps that it needs were skipped")
     try:
         items = _items(db, flow, step, goes)
     except errors.BadRule as error:
-        return Over(name, "failed", _words(error), bad=step.on_failure != "continue")
+        return StepEnd(name, "failed", _words(error), bad=step.on_failure != "continue")
     if items is None:
-        return Over(name, "skipped", f"`{step.when}` does not hold")
+        return StepEnd(name, "skipped", f"`{step.when}` does not hold")
     db.run("flow_step_start", flow=flow, step=name, total=len(items), now=now)
     db.run(
         "flow_tasks_add", flow=flow, step=name, retries=policy.tries(step), now=now,
@@ -173,15 +180,15 @@ def _start(db: Db, flow: int, name: str, now: float) -> Over | None:
     )  # fmt: skip
     db.run("flow_tasks_spare", flow=flow, step=name, total=len(items), now=now)
     note(db, now, flow, "running", f"{len(items)} tasks" if goes else "", step=name)
-    return None if items else Over(name, "done", "the list is empty")
+    return None if items else StepEnd(name, "done", "the list is empty")
 
 
 def _items(db: Db, flow: int, step: Step, goes: str) -> list[Any] | None:
-    """Return what the tasks of a step are for; nothing if it is not to run."""
+    """Return the items of the tasks of a step; nothing if it is skipped."""
     if not step.when and not goes:
         return [None]
-    values = Values(db, definition.head(db, flow))
-    if step.when and not when.holds(step.when, values.look):
+    values = Values(db, records.head(db, flow))
+    if step.when and not template.holds(step.when, values.look):
         return None
     if not goes:
         return [None]
@@ -199,8 +206,8 @@ def _words(error: errors.PilotageError) -> str:
 
 def task_over(
     db: Db, task: int, facts: tuple[Any, ...], state: str, reason: str, now: float
-) -> Ended | None:
-    """Take in that a task is over, and with the last one its step."""
+) -> FlowEnd | None:
+    """Record that a task is over, and with the last one its step."""
     flow, name = facts[0], facts[1]
     db.run("flow_task_end", task=task, state=state, reason=reason, now=now)
     note(db, now, flow, state, reason, step=name, task=task, number=facts[4])

@@ -1,4 +1,4 @@
-"""From what a person wrote of a workflow to the workflow; mistakes are named by their place."""
+"""Reading of workflows from TOML, JSON and legacy chains; errors name their position."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ import msgspec
 from pilotage.base import errors, text, toml
 from pilotage.base.names import closest
 from pilotage.bus.fields import Email, Route
+from pilotage.bus.model import Chain, Input, Job
+from pilotage.edge.handoff import Take
 from pilotage.flow import check, template
-from pilotage.flow.chain import from_chain
-from pilotage.flow.model import Flow, Notify
-from pilotage.flow.schema import FlowText
-from pilotage.flow.steps import step
+from pilotage.flow.model import Flow, IntRange, Notify, Step
+from pilotage.flow.schema import FlowText, step
 from pilotage.rule.draft import convert
 from pilotage.rule.span import key
 from pilotage.rule.trigger import texts
-
-__all__ = ["Form", "from_chain", "from_dict", "read"]
 
 Form = Literal["toml", "json"]
 
@@ -79,7 +77,7 @@ def from_file(file: str, found: set[str]) -> dict[str, Any]:
 
 
 def given(flow: Flow, values: Mapping[str, Any]) -> Flow:
-    """Give the parameters of a workflow that was read before their values."""
+    """Set the parameters of a workflow that was read with `later`."""
     like = {name: _like(flow.params.get(name), one, name) for name, one in values.items()}
     missing = [name for name, usual in flow.params.items() if usual is None and name not in like]
     if missing:
@@ -91,7 +89,7 @@ def from_dict(
     data: object, *, base: Path | None = None, params: Mapping[str, Any] | None = None,
     recipes: bool = True,
 ) -> Flow:  # fmt: skip
-    """Read a workflow whose keys and values are there already."""
+    """Read a workflow from decoded keys and values."""
     with _placed("", ""):
         return _whole(data, _Reader(base, recipes=recipes), params or {})
 
@@ -103,7 +101,7 @@ def _whole(data: object, reader: _Reader, params: Mapping[str, Any] | None) -> F
 
 
 class _Reader:
-    """What is needed to read the steps of a flow, and flows within them."""
+    """Context to read the steps of a flow, and flows within them."""
 
     def __init__(
         self, base: Path | None, *, recipes: bool, files: tuple[Path, ...] = (), depth: int = 0,
@@ -112,14 +110,14 @@ class _Reader:
         self.base = base
         self._found: set[str] = set() if found is None else found
         self.recipes = recipes
-        # Those that led here, each named by the one before it.
+        # The files that led here, each named by the one before it.
         self._files = files
         self._depth = depth
         # Few files can name each other very often: what counts is the sum, of steps and of files.
         self._counts = counts or (itertools.count(1), itertools.count(1))
 
     def one_more(self) -> None:
-        """Count a step of the whole."""
+        """Count a step, and refuse too many."""
         if next(self._counts[0]) > check.MOST_STEPS:
             message = f"the flow has more than {check.MOST_STEPS} steps, with flows within it"
             raise errors.BadFlow(message, hint="`each` makes many tasks of one")
@@ -187,7 +185,7 @@ def _flow(
         steps=steps,
         outputs=written.outputs,
         to=written.to,
-        # Whoever names the flow in the address has a folder for each already.
+        # An address that names the flow has a folder for each already.
         runs=bool(written.to) and "flow" not in template.names(written.to),
         retries=written.retries,
         notify=notify,
@@ -215,7 +213,7 @@ def _params(written: FlowText, given: Mapping[str, Any] | None, *, inside: bool)
 
 
 def _like(usual: object, value: Any, name: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Read text that was given for a parameter which usually is something else."""
+    """Convert text given for a parameter to the type of its default."""
     if usual is None or isinstance(usual, str) or not isinstance(value, str):
         return value
     try:
@@ -252,7 +250,7 @@ def _notify(data: dict[str, Any]) -> Notify:
 
 
 def is_route(words: str) -> bool:
-    """Say whether somebody can be told by this routing key; none at all is one, too."""
+    """Return whether a routing key is valid; an empty one is."""
     return _is(words, Route)
 
 
@@ -288,7 +286,7 @@ def _json(source: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a table of which no key is there twice: the first would silently be gone."""
+    """Return a table, and refuse duplicate keys."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -298,7 +296,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def _placed(file: str, source: str) -> Iterator[None]:
-    """Name the file and the line in errors, and call them those of a workflow."""
+    """Add the file and the line to errors, as `BadFlow`."""
     try:
         yield
     except errors.BadRule as error:
@@ -309,3 +307,84 @@ def _placed(file: str, source: str) -> Iterator[None]:
             error.message, hint=error.hint, file=error.file or file, line=line, at=error.at
         )
         raise found from None
+
+
+_ODD = re.compile(r"[^\w-]+")
+_NUMBER = re.compile(r"argo:(\d+)")
+#: The longest name of a step.
+_LONGEST = 80
+
+
+def from_chain(chain: Chain) -> Flow:
+    """Return the flow of a chain: steps `1-NAME`, `2-NAME` and so on."""
+    steps: dict[str, Step] = {}
+    before = ""
+    for number, job in enumerate(chain.jobs, 1):
+        name = f"{number}-{_word(job.name or job.application)}"
+        steps[name] = _step(job, before, () if before else chain.inputs)
+        before = name
+    known = _NUMBER.fullmatch(chain.key)
+    to = chain.outputs or chain.jobs[-1].outputs
+    flow = Flow(
+        name=_title(chain.name) or "chain",
+        description=chain.description,
+        steps=steps,
+        outputs={"last": before},
+        to=_plain(to[0].url) if to else "",
+        notify=Notify(
+            reply=chain.reply,
+            speech="argo" if chain.speech == "argo" else "pilotage",
+            number=int(known[1]) if known else 0,
+            email=chain.email,
+        ),
+    )
+    check.check(flow)
+    return flow
+
+
+def _step(job: Job, before: str, first: tuple[Input, ...]) -> Step:
+    own = [Take(url=_plain(one.url), path=_plain(one.path), sha256=one.sha256)
+           for one in (*first, *job.inputs)]  # fmt: skip
+    shape = job.shape
+    return Step(
+        needs=(before,) if before else (),
+        sites=(job.site,),
+        application=job.application,
+        parameters=_plain(job.parameters),
+        config=_plain(job.config),
+        config_file=job.config_file,
+        env=_plain(job.env),
+        inputs=(*([Take(step=before)] if before else []), *own),
+        outputs=("",),
+        nodes=IntRange(shape.nodes_least or job.nodes, job.nodes),
+        tasks=job.tasks,
+        time=IntRange(shape.time_least or job.wall_time, job.wall_time),
+        work=shape.work,
+        cpus=job.resources.cpus,
+        memory=job.resources.memory,
+        gpus=job.resources.gpus,
+        disk=job.resources.disk,
+        queue=job.queue,
+        project=job.project,
+        options=_plain(job.options),
+    )
+
+
+def _word(name: str) -> str:
+    return _ODD.sub("-", name).strip("-")[:_LONGEST] or "job"
+
+
+def _title(name: str) -> str:
+    """Return a valid name of a flow: legacy names can be anything."""
+    return "".join(one if one.isprintable() else " " for one in name)[: check.LONGEST].strip()
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - texts in whatever holds them
+    """Escape braces: a legacy definition has no templates."""
+    if isinstance(value, str):
+        return value.replace("{", "{{").replace("}", "}}")
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_plain(inner) for inner in value)
+    return value

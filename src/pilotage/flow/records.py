@@ -1,26 +1,86 @@
-"""Flows in the store, for those who look at them."""
+"""Flows, steps, tasks and attempts as the store has them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import functools
+import hashlib
+import secrets
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
 from pilotage.base import errors, text
 from pilotage.edge.handoff import Artifact, Take
-from pilotage.flow import definition as definitions
-from pilotage.flow.model import Flow
+from pilotage.event import records as event_records
+from pilotage.flow.model import Flow, Step
+from pilotage.store import Db
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
-    from pilotage.store import Db
+class FlowHead(msgspec.Struct, frozen=True):
+    """A flow without its steps."""
 
+    id: int
+    flow: Flow
+    state: str
+    name: str
+    owner: str
+    tag: str
+    parent: int | None
+
+
+@functools.lru_cache(maxsize=1024)
+def read_head(body: str) -> Flow:
+    """Read the definition of a flow without its steps; cached for its tasks."""
+    return msgspec.convert(text.load(body), Flow)
+
+
+@functools.lru_cache(maxsize=4096)
+def read_step(body: str) -> Step:
+    """Read the definition of a step; all its tasks share one."""
+    return msgspec.convert(text.load(body), Step)
+
+
+def digest(body: str) -> str:
+    """Return the digest of a definition."""
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def split(flow: Flow) -> tuple[str, list[list[Any]]]:
+    """Return the head of a flow as JSON, and `[name, unmet, body, list]` of each step."""
+    rows: list[list[Any]] = []
+    for name, step in flow.steps.items():
+        goes = "" if step.each is None else text.dump(step.each)
+        body = text.dump(msgspec.structs.replace(step, each=None))
+        rows.append([name, len(step.needs), body, goes])
+    return text.dump(msgspec.structs.replace(flow, steps={})), rows
+
+
+def head(db: Db, flow: int) -> FlowHead:
+    """Read a flow without its steps."""
+    row = db.row("flow_head", flow=flow)
+    if row is None:
+        message = f"there is no flow {flow}"
+        raise errors.NotFound(message, hint="`pilotage flow ls` lists the flows")
+    return FlowHead(flow, read_head(row[0]), *row[1:])
+
+
+def step(db: Db, flow: int, name: str) -> Step:
+    """Read a step, without its list."""
+    body = db.value("flow_step_body", flow=flow, step=name)
+    if body is None:
+        message = f"flow {flow} has no step `{name}`"
+        raise errors.NotFound(message, hint=f"`pilotage flow show {flow}` lists its steps")
+    return read_step(body)
+
+
+#: The cursor that keeps the name of this hub.
+_HUB = "flows hub"
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class FlowRow(msgspec.Struct, frozen=True):
-    """A flow, as far as it has come."""
+    """A flow with its state."""
 
     id: int
     key: str
@@ -29,14 +89,14 @@ class FlowRow(msgspec.Struct, frozen=True):
     owner: str
     tag: str
     source: str
-    #: The task that it is the inside of.
+    #: The task that it belongs to, if it is a flow within another.
     parent: int | None
     state: str
     reason: str
     #: Steps that are not over, and steps whose failure makes it fail.
     open: int
     failed: int
-    #: How often its tasks may still be tried again.
+    #: Retries that are left.
     budget: int
     seq: int
     created: float
@@ -45,7 +105,7 @@ class FlowRow(msgspec.Struct, frozen=True):
 
 
 class StepRow(msgspec.Struct, frozen=True):
-    """A step, as far as it has come."""
+    """A step with its state."""
 
     name: str
     place: int
@@ -53,7 +113,7 @@ class StepRow(msgspec.Struct, frozen=True):
     reason: str
     #: Steps before it that are not over.
     unmet: int
-    #: Its tasks: all, those that are not over, those that failed, those that were called off.
+    #: Its tasks: all, those that are not over, those that failed, those that were cancelled.
     total: int
     open: int
     failed: int
@@ -63,7 +123,7 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """A task, as far as it has come."""
+    """A task with its state."""
 
     id: int
     flow: int
@@ -85,7 +145,7 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
-    """An attempt, as far as it has come."""
+    """An attempt with its state."""
 
     task: int
     number: int
@@ -100,7 +160,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
     code: str
     seq: int
     fenced: int
-    #: 0, 1 if it is to be called off, more once that was said.
+    #: 0, 1 if it is to be cancelled, more once its site knows.
     cancel: int
     heard: float | None
     created: float
@@ -113,7 +173,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
     read: int
 
 
-class Line(msgspec.Struct, frozen=True):
+class StoryLine(msgspec.Struct, frozen=True):
     """A line in the story of a flow."""
 
     id: int
@@ -128,8 +188,8 @@ class Line(msgspec.Struct, frozen=True):
     words: str
 
 
-class Source(msgspec.Struct, frozen=True):
-    """Where data comes from: what one attempt has left, or one name of it."""
+class StepSource(msgspec.Struct, frozen=True):
+    """The outputs of one attempt, or one of them."""
 
     flow: int
     step: str
@@ -167,7 +227,7 @@ def flow(db: Db, number: int) -> FlowRow:
 
 
 def definition(db: Db, number: int) -> Flow:
-    """Read what was asked for, whole."""
+    """Read the whole definition."""
     body = db.value("flow_body", flow=number)
     if body is None:
         message = f"there is no flow {number}"
@@ -218,7 +278,7 @@ def by_key(db: Db, key: str) -> AttemptRow | None:
 
 
 def by_job(db: Db, job: int) -> AttemptRow | None:
-    """Read the attempt that a job is."""
+    """Read the attempt of a job."""
     row = db.row("flow_attempt_by_job", job=job)
     return None if row is None else AttemptRow(*row)
 
@@ -230,17 +290,17 @@ def by_site_key(db: Db, key: str) -> AttemptRow | None:
 
 
 def over(db: Db, most: int = 1000) -> list[AttemptRow]:
-    """Read attempts that are over by what their sites say, and that nobody has taken in."""
+    """Read attempts whose sites report the end, which is not processed yet."""
     return _all(AttemptRow, db.rows("flow_attempts_over", most=most))
 
 
 def called_off(db: Db, most: int = 1000) -> list[AttemptRow]:
-    """Read attempts that are to be called off, and whose sites were not told."""
+    """Read attempts to cancel whose sites do not know yet."""
     return _all(AttemptRow, db.rows("flow_attempts_off", most=most))
 
 
 def queued(db: Db, now: float, most: int = 1000) -> list[int]:
-    """Return tasks whose time has come, the oldest first."""
+    """Return tasks that are due, the oldest first."""
     return [row[0] for row in db.rows("flow_tasks_queued", now=now, most=most)]
 
 
@@ -250,28 +310,30 @@ def edges(db: Db, number: int) -> list[tuple[str, str]]:
 
 
 def files(db: Db, number: int, which: int) -> list[Artifact]:
-    """Read which files an attempt has left."""
+    """Read the output files of an attempt."""
     return _all(Artifact, db.rows("flow_files", task=number, number=which))
 
 
-def sources(db: Db, number: int, take: Take) -> list[Source]:
-    """Return what a step reads of another: one source for each task of that which is done.
+def sources(db: Db, number: int, take: Take) -> list[StepSource]:
+    """Return what a step reads of another: one source for each task that is done.
 
     Of a step that is a flow of its own these are the sources of that flow's outputs; `take.output`
     names one of those.
     """
-    found: list[Source] = []
+    found: list[StepSource] = []
     for task, item, which, way, site, place, digest in db.rows(
         "flow_sources", flow=number, step=take.step
     ):
         if way != "flow":
             found.append(
-                Source(number, take.step, task, item, which, way, site, place, digest, take.output)
+                StepSource(
+                    number, take.step, task, item, which, way, site, place, digest, take.output
+                )
             )
             continue
         key = f"flow.{number}.{task}.{which}"
         child = db.value("flow_by_key", key=key)
-        outputs = definitions.head(db, child).flow.outputs
+        outputs = head(db, child).flow.outputs
         for name, what in outputs.items():
             if take.output in ("", name):
                 step, _, output = what.partition("/")
@@ -281,3 +343,43 @@ def sources(db: Db, number: int, take: Take) -> list[Source]:
 
 def _all(kind: type[_T], rows: list[tuple[Any, ...]]) -> list[_T]:
     return [kind(*row) for row in rows]
+
+
+def hub_name(db: Db) -> str:
+    """Return the name of this hub for sites; empty if it has none yet."""
+    return event_records.cursor(db, _HUB) or ""
+
+
+def own_name(db: Db) -> str:
+    """Return the name by which sites tell this hub from others, made at first use.
+
+    It lives as long as the store.
+    """
+    found = event_records.cursor(db, _HUB)
+    if found is None:
+        found = secrets.token_hex(4)
+        event_records.advance(db, _HUB, found)
+    return found
+
+
+#: Flows deleted in one transaction: one may have very many tasks.
+_AT_ONCE = 10
+
+
+def forget(db: Db, before: float) -> list[str] | None:
+    """Delete some flows that ended before a time, with those within them; keep their keys.
+
+    Nothing is returned when no such flow is left, else the files to remove: there are none.
+    """
+    found = [row[0] for row in db.rows("flow_forgettable", before=before, most=_AT_ONCE)]
+    if not found:
+        return None
+    db.run("flow_keys_keep", ids=text.dump(found))
+    ids = text.dump([row[0] for row in db.rows("flow_inside", ids=text.dump(found))])
+    for query in (
+        "flow_files_drop", "flow_resends_drop", "flow_attempts_drop", "flow_tasks_drop",
+        "flow_edges_drop", "flow_specs_drop", "flow_steps_drop", "flow_texts_drop",
+        "flow_journal_drop", "flow_outbox_drop", "flow_drop",
+    ):  # fmt: skip
+        db.run(query, ids=ids)
+    return []

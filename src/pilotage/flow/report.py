@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 from pilotage.base import text, units
 from pilotage.draw import graph, page, svg, timeline
-from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Table
-from pilotage.draw.timeline import Span
-from pilotage.flow import detail, picture, view, why
-from pilotage.flow.detail import Task
-from pilotage.flow.view import Sheet, StepRow
+from pilotage.draw.page import Cell, Column, Fact, FailureEntry, Failures, Figure, Table
+from pilotage.draw.timeline import TimeBar
+from pilotage.flow import explain, picture, view
+from pilotage.flow.view import FlowSheet, StepSummary, TaskDetail
 from pilotage.store import Db
 
-#: Attempts in the timeline, failures told in full, lines of the story.
+#: Attempts in the timeline, failures in full, lines of the story.
 MOST_BARS, MOST_FAILURES, MOST_LINES = 4000, 20, 200
 _BAD = ("failed", "rejected", "lost", "cancelled")
 
@@ -47,9 +46,9 @@ def render(db: Db, number: int, now: float, title: str = "") -> str:
     )
 
 
-def _sections(db: Db, found: Sheet, now: float, name: str) -> Iterator[page.Section]:
-    steps = why.steps(found.steps, found.open, {}, now)
-    tasks = detail.all_tasks(db, found.row.id, MOST_BARS)
+def _sections(db: Db, found: FlowSheet, now: float, name: str) -> Iterator[page.Section]:
+    steps = explain.explain_steps(found.steps, found.open, {}, now)
+    tasks = view.all_tasks(db, found.row.id, MOST_BARS)
     each = any(one.each for one in steps)
     caption = "Each box is a step: where it ran, how long it took and what it left."
     if each:
@@ -81,7 +80,7 @@ def _sections(db: Db, found: Sheet, now: float, name: str) -> Iterator[page.Sect
         )  # fmt: skip
 
 
-def moved(found: Sheet) -> list[Moved]:
+def moved(found: FlowSheet) -> list[Moved]:
     """Add up what went from site to site.
 
     What an attempt has read is known as a whole; it is shared out among the steps that it reads
@@ -124,7 +123,7 @@ def _share(
 
 
 def _timeline(
-    tasks: Sequence[Task], found: Sheet, steps: Sequence[StepRow], now: float
+    tasks: Sequence[TaskDetail], found: FlowSheet, steps: Sequence[StepSummary], now: float
 ) -> Figure | None:
     spans = []
     for task in tasks:
@@ -136,7 +135,7 @@ def _timeline(
                 f"{_title(task, found)}, attempt {one.number} at {place}: {one.state}, "
                 f"{units.for_people(end - start)}"
             )
-            spans.append(Span(place, task.step, start, end, hint, one.state in _BAD))
+            spans.append(TimeBar(place, task.step, start, end, hint, one.state in _BAD))
     shown, attempts = spans[:MOST_BARS], sum(one.attempts for one in steps)
     if not shown:
         return None
@@ -148,13 +147,13 @@ def _timeline(
     )  # fmt: skip
 
 
-def _title(task: Task, found: Sheet) -> str:
+def _title(task: TaskDetail, found: FlowSheet) -> str:
     asked = found.flow.steps.get(task.step)
     return f"{task.step} {task.item}" if asked and asked.each is not None else task.step
 
 
-def _failures(tasks: Sequence[Task], found: Sheet) -> list[Failure]:
-    """Return all attempts that did not end well."""
+def _failures(tasks: Sequence[TaskDetail], found: FlowSheet) -> list[FailureEntry]:
+    """Return all attempts that failed."""
     failures = []
     for task in tasks:
         for one in task.attempts:
@@ -162,7 +161,7 @@ def _failures(tasks: Sequence[Task], found: Sheet) -> list[Failure]:
                 facts = (f"attempt {one.number}", view.place(one.way, one.site), one.kind)
                 mended = "; done after all" if task.state == "done" else ""
                 failures.append(
-                    Failure(
+                    FailureEntry(
                         name=_title(task, found), state=one.state,
                         note=", ".join(filter(None, facts)) + mended,
                         reason=one.reason or task.reason,
@@ -171,7 +170,7 @@ def _failures(tasks: Sequence[Task], found: Sheet) -> list[Failure]:
     return failures
 
 
-def _facts(found: Sheet, now: float) -> list[Fact]:
+def _facts(found: FlowSheet, now: float) -> list[Fact]:
     row, steps = found.row, found.steps
     sites = {view.place(work.way, work.site) for works in found.works.values() for work in works}
     facts = [
@@ -187,7 +186,7 @@ def _facts(found: Sheet, now: float) -> list[Fact]:
     return [fact for fact in facts if fact.value not in ("0", "0 B")]
 
 
-def _step_table(steps: Sequence[StepRow], now: float, *, each: bool) -> Table:
+def _step_table(steps: Sequence[StepSummary], now: float, *, each: bool) -> Table:
     rows: list[list[str | Cell]] = []
     for one in steps:
         seconds = one.seconds(now)
@@ -221,7 +220,7 @@ def _story(db: Db, number: int) -> list[list[str | Cell]]:
             Cell(one.state.replace("_", " "), one.state),
             one.words,
         ]
-        for one in reversed(detail.story(db, number, most=MOST_LINES))
+        for one in reversed(view.story(db, number, most=MOST_LINES))
     ]
 
 
@@ -237,7 +236,7 @@ def _clock(at: float) -> str:
     return f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _when(found: Sheet, now: float) -> str:
+def _when(found: FlowSheet, now: float) -> str:
     row = found.row
     last = _clock(row.ended) if row.ended else f"{_clock(now)}, still running"
     return f"{_clock(row.created)} to {last}, UTC"

@@ -1,38 +1,32 @@
-"""Steps run again: because a person asks for it, or because what they left is gone."""
+"""Rerun of steps: at the request of a person, or because their outputs are lost."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from pilotage.base import errors, text
 from pilotage.base.names import closest
-from pilotage.flow import definition, graph, policy, records
-from pilotage.flow.cancel import call_off_child
-from pilotage.flow.ends import deliver, finish
-from pilotage.flow.journal import note
+from pilotage.flow import graph, policy, records
 from pilotage.flow.model import FINAL, job_of
-from pilotage.flow.progress import begin, settle
+from pilotage.flow.moves import cancel_child, deliver, finish
+from pilotage.flow.progress import begin, note, settle
 from pilotage.job import machine
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
-from pilotage.job.model import State
-
-if TYPE_CHECKING:
-    from pilotage.job.model import Job
-    from pilotage.store import Db
+from pilotage.job.model import Job, State
+from pilotage.store import Db
 
 
 def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
-    """Run steps of a flow again with all that comes after them; return their names.
+    """Rerun steps of a flow with all that come after them; return their names.
 
-    Without names it is what failed or was called off: tasks that are done stay so. Of the steps
+    Without names it is what failed or was cancelled: tasks that are done stay so. Of the steps
     that are named all tasks run again. What comes before keeps its results. A flow that is over
-    goes on; attempts under way of these steps are fenced and called off. If nothing is wrong with
+    resumes; running attempts of these steps are fenced and cancelled. If nothing is wrong with
     the steps but what came out of them did not get to where it was to go, it is sent once more.
     """
-    head = definition.head(db, flow)
+    head = records.head(db, flow)
     if head.parent is not None:
         above = records.task(db, head.parent)
         message = f"flow {flow} is the inside of step `{above.step}` of flow {above.flow}"
@@ -40,7 +34,7 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
         raise errors.IllegalTransition(message, hint=hint)
     if head.state in ("cancelling", "staging_out"):
         message = f"flow {flow} is {head.state}: it is not over yet"
-        raise errors.IllegalTransition(message, hint=f"`pilotage flow show {flow}` tells how it is")
+        raise errors.IllegalTransition(message, hint=f"`pilotage flow show {flow}` shows its state")
     known = {row.name: row for row in records.steps(db, flow)}
     for name in steps:
         if name not in known:
@@ -53,13 +47,13 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
         _resume_job(db, flow, now)
         return []
     if not seeds:
-        message = f"nothing of flow {flow} failed or was called off"
+        message = f"nothing of flow {flow} failed or was cancelled"
         raise errors.IllegalTransition(message, hint="name a step to run it again")
     after: dict[str, list[str]] = {}
     for before, name in records.edges(db, flow):
         after.setdefault(before, []).append(name)
     again = graph.downstream(after, seeds)
-    # A step that had begun and whose done tasks are kept goes on where it is.
+    # A step that had begun and whose finished tasks are kept resumes where it is.
     partly = set() if whole else {name for name in seeds if known[name].total}
     partly -= graph.downstream(after, [one for name in seeds for one in after.get(name, ())])
     _reset(db, flow, known, again, partly, now)
@@ -71,7 +65,7 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
 
 
 def retry(db: Db, job: Job, *, now: float) -> State:
-    """Try a job again that ended badly; that of a step is followed by another of its workflow."""
+    """Retry a job that failed; for a job of a step, its workflow is resumed."""
     attempt = records.by_job(db, job.id)
     if attempt is None or job.state not in machine.FINAL or job.state is State.DONE:
         return job_moves.again(db, job, now=now)
@@ -83,17 +77,17 @@ def _reset(
     db: Db, flow: int, known: dict[str, records.StepRow], again: set[str], partly: set[str],
     now: float,
 ) -> None:  # fmt: skip
-    """Put steps back to where they waited, or to where tasks of theirs had not failed."""
+    """Reset steps to waiting, or to the state before their tasks failed."""
     names = text.dump(sorted(again))
     fenced = db.rows("flow_attempts_fence", flow=flow, steps=names, now=now)
     for way, key in fenced:
         if way == "flow":
-            call_off_child(db, key, "run again", now)
-    anew = text.dump(sorted(again - partly))
-    db.run("flow_steps_reset", flow=flow, steps=anew)
-    db.run("flow_tasks_reset", flow=flow, steps=anew)
+            cancel_child(db, key, "run again", now)
+    restarted = text.dump(sorted(again - partly))
+    db.run("flow_steps_reset", flow=flow, steps=restarted)
+    db.run("flow_tasks_reset", flow=flow, steps=restarted)
     for name in sorted(partly):
-        tries = policy.tries(definition.step(db, flow, name))
+        tries = policy.tries(records.step(db, flow, name))
         before = db.value("flow_step_must_wait", flow=flow, step=name)
         rows = db.rows(
             "flow_tasks_retry", flow=flow, step=name, retries=tries, now=now,
@@ -103,7 +97,7 @@ def _reset(
     over = [known[name] for name in again if known[name].state in FINAL]
     db.run(
         "flow_reopen", flow=flow, more=len(over), failed=sum(_harms(db, flow, one) for one in over),
-        budget=definition.head(db, flow).flow.retries,
+        budget=records.head(db, flow).flow.retries,
     )  # fmt: skip
     db.run("flow_steps_recount", flow=flow, steps=names)
     note(db, now, flow, "running", "run again")
@@ -113,7 +107,7 @@ def _reset(
 
 
 def _resume_job(db: Db, flow: int, now: float) -> None:
-    """Have the job that a flow is go on with it, if it ended badly."""
+    """Resume the job of a flow, if it failed."""
     _, key = db.row("flow_whose", flow=flow) or (None, "")
     state, _ = db.row("end_facts", id=job_of(key)) or ("", 0)
     if state in machine.FINAL and state != "done":
@@ -121,15 +115,15 @@ def _resume_job(db: Db, flow: int, now: float) -> None:
 
 
 def _harms(db: Db, flow: int, row: records.StepRow) -> bool:
-    """Say whether the failure of a step counted for its flow."""
-    return row.state == "failed" and definition.step(db, flow, row.name).on_failure != "continue"
+    """Return whether the failure of a step failed its flow."""
+    return row.state == "failed" and records.step(db, flow, row.name).on_failure != "continue"
 
 
 def _vain(
     db: Db, flow: int, known: dict[str, records.StepRow], after: dict[str, list[str]],
     again: set[str], now: float,
 ) -> int:  # fmt: skip
-    """Skip those steps that wait, beside what is run again, for one that failed; count them."""
+    """Skip steps that wait for a failed step outside of the rerun; return their number."""
     first: dict[str, str] = {}
     for name, row in known.items():
         if name not in again and (row.state == "cancelled" or _harms(db, flow, row)):
@@ -152,7 +146,7 @@ _BAD = ("failed", "cancelled")
 
 
 def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0) -> bool:
-    """Run a task again whose data is gone or was tampered with; say whether that is possible.
+    """Rerun a task whose outputs are lost or damaged; return whether that is possible.
 
     Tasks of steps after it that were not sent yet wait for it; so does the `consumer`, whose
     attempt is over. A task within a flow that is over is run again with the whole of that flow. It
@@ -162,7 +156,7 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
     if facts is None or facts[3] != "done":
         return False
     flow, name, _, _, number, _ = facts
-    head = definition.head(db, flow)
+    head = records.head(db, flow)
     if head.state in FINAL and head.parent is not None:
         return stale(db, head.parent, now, reason, consumer=consumer)
     if head.state not in ("running", "staging_out") or not _wanted(db, flow, name):
@@ -190,18 +184,18 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
 
 
 def _wanted(db: Db, flow: int, step: str) -> bool:
-    """Say whether anybody may still read from a step.
+    """Return whether the outputs of a step may still be read.
 
-    Nobody does from one that failed for all or was called off, though tasks of it may be done.
+    Those of a step that failed or was cancelled are not, though some of its tasks may be done.
     """
     facts = db.row("flow_step_facts", flow=flow, step=step)
     if facts is None or facts[2] != "failed":
         return facts is not None and facts[2] in ("done", "running")
-    return definition.read_step(facts[0]).on_failure == "continue"
+    return records.read_step(facts[0]).on_failure == "continue"
 
 
 def _wait(db: Db, task: int, reason: str, now: float) -> None:
-    """Let a task wait whose attempt could not read what it needs."""
+    """Let a task wait whose attempt could not read its inputs."""
     facts = db.row("flow_task_facts", task=task)
     if facts is None or facts[3] in FINAL | {"queued", "waiting"}:
         return

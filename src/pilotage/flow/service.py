@@ -1,4 +1,4 @@
-"""The workflow service: loops that are rung, and never sleep while there is something to do.
+"""The workflow service: loops that are woken by commits.
 
 Whatever ends a task and whatever is due after that is one transaction; so the end of one job and
 the jobs that follow are safe together.
@@ -21,14 +21,13 @@ from pilotage.base.wakeup import Wakeup
 from pilotage.base.wakeup import patience as pause
 from pilotage.batch import files
 from pilotage.bus.port import Message
-from pilotage.flow import accept, dispatch, job, moves, outcomes, records
-from pilotage.flow.broker import Line
-from pilotage.flow.dispatch import Sent, World
-from pilotage.flow.handoff import Data, Order, Prepared, Unfit
-from pilotage.flow.outcomes import Heard
-from pilotage.flow.post import Post
-from pilotage.flow.send import Sender
-from pilotage.flow.stories import Stories
+from pilotage.flow import accept, dispatch, moves, records, step_job
+from pilotage.flow.accept import FlowIntake
+from pilotage.flow.dispatch import Dispatched, HubCapabilities
+from pilotage.flow.notify import StoryFollower
+from pilotage.flow.orders import PlacedOrder, PreparedData, TaskData, Unfit
+from pilotage.flow.send import BrokerSender, EndNotifier
+from pilotage.flow.step_job import Heard
 from pilotage.match.queue import JobQueue
 from pilotage.match.sites import SiteView
 from pilotage.project.folder import ProjectFolder
@@ -39,42 +38,42 @@ if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus
 
 _log = logging.getLogger("pilotage.flow")
-#: While no flow is under way, the store is looked at so often at most, in seconds.
+#: The least seconds between two looks at the store while no flow runs.
 _GLANCE_S = 0.02
-#: The same for each attempt that is over, in seconds.
+#: The same for each attempt that is over.
 _EACH_S = 0.0005
-#: How often data is looked at again that nobody could tell how it is, in seconds.
+#: Seconds until data is checked again that could not be checked.
 _AGAIN_S = 10.0
-#: The same while somebody was asked for it, in seconds: that is a look at the store.
+#: The same while a site was asked to resend it: that is a look at the store.
 _SOON_S = 1.0
 #: A part that failed is restarted after 2 s.
 _RESTART = backoff.fixed(2.0)
-#: Tasks whose data is got ready at once.
+#: Tasks whose data is prepared at once.
 _PREPARING = 64
 
 
-class Flows:
+class FlowService:
     """All workflows of a project."""
 
     def __init__(
-        self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], data: Data,
+        self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], data: TaskData,
         bell: Wakeup, queue: JobQueue, told: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Get ready; `bell` rings with each commit, and `told` is called when tasks ended."""
+        """Take the store; `bell` rings with each commit, and `told` is called when tasks ended."""
         self._project, self._writer, self._data = project, writer, data
         self._open_reader, self._reader = open_reader, open_reader()
         self._queue, self._told = queue, told
         self._now = project.clock.now
         self._parts = Supervisor(project.clock, _log, _RESTART)
-        self._line = Line(project, self._flows, self._send)
+        self._line = FlowIntake(project, self._flows, self._send)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         self._any = bell
         self._queued, self._over, self._off, self._news, self._out, self._story, self._mail = (
             Wakeup(call_soon) for _ in range(7)
         )
         self._world = self._look_around()
-        #: Tasks whose data is got ready, the same for other threads, and attempts whose data is
-        #: looked at.
+        #: Tasks whose data is prepared, the same for other threads, and attempts whose data is
+        #: checked.
         self._preparing: set[int] = set()
         self._busy: frozenset[int] = frozenset()
         self._checking: set[tuple[int, int]] = set()
@@ -84,7 +83,7 @@ class Flows:
     async def run(self) -> None:
         """Serve workflows until cancelled."""
         self._queue.follow_ends(self._follow)
-        stories = Stories(self._writer, self._open_reader(), self._story)
+        stories = StoryFollower(self._writer, self._open_reader(), self._story)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             for name, part in (
@@ -100,7 +99,7 @@ class Flows:
     # -- what is to be done ----------------------------------------------------------------------
 
     async def _pump(self) -> None:
-        """Ring those who have something to do."""
+        """Wake the loops that have something to do."""
         db = self._open_reader()
         while True:
             now = self._now()
@@ -118,15 +117,17 @@ class Flows:
             await self._any.wait(pause(due, now))
 
     async def _again(self, part: Callable[[], Awaitable[None]]) -> None:
-        """Run a part; what it was woken for before a restart may still be to be done."""
+        """Run a loop; after a restart, look at once for what is left to do."""
         self._any.set()
         await part()
 
     # -- tasks are sent --------------------------------------------------------------------------
 
-    def _look_around(self) -> World:
+    def _look_around(self) -> HubCapabilities:
         project = self._project
-        return World(frozenset(files.names(project.root)), frozenset(project.settings.app))
+        return HubCapabilities(
+            frozenset(files.names(project.root)), frozenset(project.settings.app)
+        )
 
     async def _dispatch(self) -> None:
         db = self._open_reader()
@@ -139,8 +140,8 @@ class Flows:
                 )
                 self._sent(await self._writer.run(look))
 
-    def _sent(self, sent: Sent) -> None:
-        """Go on with what a look at the tasks has brought."""
+    def _sent(self, sent: Dispatched) -> None:
+        """Process the outcome of a dispatch."""
         if sent.made:
             crash.point("flow.attempted")
             self._queue.poke()
@@ -150,8 +151,8 @@ class Flows:
                 self._busy = frozenset(self._preparing)
                 self._tasks.start_soon(self._prepare, order)
 
-    async def _prepare(self, order: Order) -> None:
-        """Get the data of an attempt ready, and make it."""
+    async def _prepare(self, order: PlacedOrder) -> None:
+        """Prepare the data of an attempt, and make it."""
         try:
             async with self._room:
                 await self._make(order, await self._data.prepare(order))
@@ -161,32 +162,32 @@ class Flows:
         except errors.StoreUnavailable as error:
             _log.error("%s", error)
         except errors.PilotageError as error:
-            reason = f"its data cannot be got ready: {error}"
+            reason = f"its data cannot be prepared: {error}"
             until = self._now() + _AGAIN_S
             await self._writer.run(lambda db: moves.postpone(db, order.task, reason, until))
         except Exception:  # noqa: BLE001 - one task must not keep the others from being sent
             _log.exception("task %d: this is a mistake in Pilotage", order.task)
             until = self._now() + _AGAIN_S
-            reason = "a mistake in Pilotage keeps its data from being got ready; the log says more"
+            reason = "an error in Pilotage keeps its data from being prepared; see the log"
             await self._writer.run(lambda db: moves.postpone(db, order.task, reason, until))
         finally:
             self._preparing.discard(order.task)
             self._busy = frozenset(self._preparing)
             self._queued.set()
 
-    async def _make(self, order: Order, prepared: Prepared) -> None:
+    async def _make(self, order: PlacedOrder, prepared: PreparedData) -> None:
         step = functools.partial(dispatch.send, ready=[(order, prepared)], now=self._now())
-        self._sent(Sent(made=await self._writer.run(step)))
+        self._sent(Dispatched(made=await self._writer.run(step)))
 
     # -- what is heard ---------------------------------------------------------------------------
 
     def _follow(self, db: Db, now: float) -> None:
-        """Take in ends of jobs, and send what is due then, in the transaction of those ends.
+        """Process ends of jobs and dispatch what is due then, in the transaction of those ends.
 
         What needs more than the store is found there by who does it.
         """
         crash.point("flow.news")
-        if outcomes.news(db, now).ended:
+        if step_job.news(db, now).ended:
             dispatch.look(db, self._world, self._busy, now)
             crash.point("flow.followed")
 
@@ -194,17 +195,17 @@ class Flows:
         while True:
             await self._news.wait()
             while True:
-                found = await self._after(functools.partial(outcomes.news, now=self._now()))
+                found = await self._after(functools.partial(step_job.news, now=self._now()))
                 if not found.more:
                     break
 
     async def _after(self, hear: Callable[[Db], Heard]) -> Heard:
-        """Take news in, and in the same transaction send what is due after them."""
+        """Process news, and dispatch what is due then in the same transaction."""
         world, busy, now = self._world, self._busy, self._now()
 
-        def step(db: Db) -> tuple[Heard, Sent]:
+        def step(db: Db) -> tuple[Heard, Dispatched]:
             found = hear(db)
-            return found, dispatch.look(db, world, busy, now) if found.ended else Sent()
+            return found, dispatch.look(db, world, busy, now) if found.ended else Dispatched()
 
         found, sent = await self._writer.run(step)
         if found.ended:
@@ -219,16 +220,16 @@ class Flows:
     # -- ends ------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """End attempts that are over, those whose ends nobody took in when they came first."""
+        """End attempts that are over, as far as their ends were not processed at once."""
         db = self._open_reader()
         while True:
             await self._over.wait()
             found = records.over(db)
-            late = [one for one in found if not outcomes.wants_check(one)]
+            late = [one for one in found if not step_job.wants_check(one)]
             if late:
                 await self._after(functools.partial(_all_over, attempts=late, now=self._now()))
-            self._check((one.task, one.number) for one in found if outcomes.wants_check(one))
-            # While data is looked at they stay, and whoever commits rings: few are soon read.
+            self._check((one.task, one.number) for one in found if step_job.wants_check(one))
+            # They stay while data is checked, and each commit wakes this loop: few are soon read.
             await anyio.sleep(min(_GLANCE_S, _EACH_S * len(found)))
 
     def _check(self, attempts: Iterable[tuple[int, int]]) -> None:
@@ -238,19 +239,19 @@ class Flows:
                 self._tasks.start_soon(self._look_at, task, number)
 
     async def _look_at(self, task: int, number: int) -> None:
-        """Have the data of an attempt looked at, and end it."""
+        """Check the data of an attempt, and end it."""
         try:
             async with self._room:
                 end = await self._data.check(task, number)
             if end is None:
-                # Somebody was asked for it; what they say rings, and time does.
+                # A site was asked for it; its answer wakes this loop, and so does time.
                 await anyio.sleep(_SOON_S)
                 return
             crash.point("flow.checked")
             now = self._now()
             await self._after(lambda db: Heard(ended=int(moves.end(db, task, number, end, now))))
         except errors.PilotageError as error:
-            _log.warning("task %d: what it left cannot be looked at: %s", task, error)
+            _log.warning("task %d: its outputs cannot be checked: %s", task, error)
             await anyio.sleep(_AGAIN_S)
         except Exception:  # noqa: BLE001 - one task must not keep the others from ending
             _log.exception("task %d: this is a mistake in Pilotage", task)
@@ -260,25 +261,27 @@ class Flows:
             self._over.set()
 
     async def _recall(self) -> None:
-        """Have jobs of attempts cancelled that are not wanted any more."""
+        """Cancel jobs of attempts that are no longer wanted."""
         while True:
             await self._off.wait()
             while True:
-                count = await self._writer.run(functools.partial(job.cancel, now=self._now()))
+                count = await self._writer.run(
+                    functools.partial(step_job.cancel_unwanted, now=self._now())
+                )
                 crash.point("flow.called_off")
                 if count:
                     self._queue.poke()
-                if count < job.AT_ONCE:
+                if count < step_job.AT_ONCE:
                     break
 
     # -- the broker ------------------------------------------------------------------------------
 
     async def _send(self, bus: AmqpBus) -> None:
-        """Send what is told of flows while there is a bus."""
-        await Sender(bus, self._writer, self._open_reader(), self._now, self._out).run()
+        """Send notifications while there is a connection."""
+        await BrokerSender(bus, self._writer, self._open_reader(), self._now, self._out).run()
 
     async def _flows(self, messages: Sequence[Message]) -> None:
-        """Take workflows in that users send by the broker."""
+        """Store workflows that users send by the broker."""
         project, now = self._project, self._now()
 
         def standing(named: Collection[str]) -> SiteView:
@@ -288,12 +291,12 @@ class Flows:
         crash.point("flow.posted")
         self._any.set()
 
-    # -- who is told -----------------------------------------------------------------------------
+    # -- notifications --------------------------------------------------------------------------
 
-    def _post(self) -> Post:
+    def _post(self) -> EndNotifier:
         settings = self._project.settings.flows
-        return Post(settings, self._writer, self._open_reader(), self._now, self._mail)
+        return EndNotifier(settings, self._writer, self._open_reader(), self._now, self._mail)
 
 
 def _all_over(db: Db, attempts: Iterable[records.AttemptRow], now: float) -> Heard:
-    return Heard(ended=sum(outcomes.finish(db, one, now) for one in attempts))
+    return Heard(ended=sum(step_job.finish(db, one, now) for one in attempts))

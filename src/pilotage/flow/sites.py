@@ -17,9 +17,9 @@ from pilotage.rule.model import Rule
 from pilotage.status import sites as site_view
 from pilotage.store import Db
 
-#: The states of sites that a task may be sent to if there is a choice, the better ones first.
+#: States of sites that may be chosen, the better ones first.
 _GOOD = ("well", "unknown")
-#: How a site is that takes no job now, for people.
+#: States of sites that accept no job now, for people.
 _BAD = {
     "silent": "is silent",
     "trouble": "is in trouble",
@@ -29,10 +29,10 @@ _MOST_TOLD = 5
 
 
 class CandidateSite(msgspec.Struct, frozen=True):
-    """A site, as far as anybody knows."""
+    """A site that may be chosen."""
 
     name: str
-    #: As its heartbeats tell; `unknown` if nobody knows.
+    #: By its heartbeats; `unknown` without any.
     state: str = "unknown"
     #: Jobs there that are not at an end.
     live: int = 0
@@ -41,7 +41,7 @@ class CandidateSite(msgspec.Struct, frozen=True):
 
     @property
     def facts(self) -> dict[str, str | int]:
-        """What requirements may speak of."""
+        """The names in requirements."""
         return {
             "site": self.name, "state": self.state, "jobs": self.live, "batch": self.batch,
             "disk": self.disk_free,
@@ -49,7 +49,7 @@ class CandidateSite(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The site, or why there is none now."""
+    """The chosen site, or the reason for none."""
 
     site: str = ""
     #: Why none.
@@ -68,7 +68,7 @@ def choose(
     """
     sites = [known.get(name, CandidateSite(name)) for name in named or sorted(known)]
     if not sites:
-        return Choice(reason="no site was heard of")
+        return Choice(reason="no site has reported yet")
     fit = [one for one in sites if _fits(one, requirements)]
     if not fit:
         return Choice(reason=f"none of {_names(sites)} is as `{requirements}` asks for")
@@ -104,7 +104,7 @@ def _some(words: list[str], between: str) -> str:
 def check_flow(
     db: Db, root: Path, settings: Settings, flow: Flow, now: float, *, running: bool = True
 ) -> list[str]:
-    """Do the same for the steps of a workflow."""
+    """Refuse a workflow whose sites never accept its steps; return which steps will wait."""
     names = named(flow)
     if not names:
         return []
@@ -117,7 +117,7 @@ def check_rules(
     db: Db, root: Path, settings: Settings, rules: Mapping[str, Rule], now: float, *,
     running: bool = True,
 ) -> list[str]:  # fmt: skip
-    """Do the same for the jobs of rules, and for the workflows that rules start."""
+    """Refuse rules whose sites never accept their jobs or workflows; return which will wait."""
     flows = {
         name: msgspec.convert(one.spec.recipe.flow, Flow)
         for name, one in rules.items()
@@ -158,7 +158,7 @@ def named(flow: Flow) -> set[str]:
 
 
 def judge_flow(sites: SiteView, flow: Flow, now: float) -> list[str]:
-    """Refuse a workflow whose sites will never take its steps; return which steps will wait.
+    """Refuse a workflow whose sites will never accept its steps; return which steps will wait.
 
     What a template stands for is known when a step is sent, and judged then.
     """

@@ -1,4 +1,4 @@
-"""Begins the workflow service when there is something for it; most projects have no workflows."""
+"""Lazy start of the workflow service; most projects have no workflows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pilotage.project.folder import ProjectFolder
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
-#: The store is looked at so often at most, in seconds.
+#: The least seconds between two looks at the store.
 _GLANCE_S = 0.05
 
 
 def upgrade(db: Db, project: ProjectFolder) -> None:
-    """Give attempts from before steps at sites with an agent were jobs their jobs."""
+    """Create the jobs of attempts that are older than jobs at sites with an agent."""
     if db.rows("flows_unadopted"):
-        from pilotage.flow.job import adopt  # only once
+        from pilotage.flow.step_job import adopt  # only once
 
         adopt(db, str(project.state / "jobs"), project.clock.now())
 
@@ -40,15 +40,17 @@ async def keep(
         settings = project.settings
         if not (settings.bus.url and (settings.flows.users or settings.bus.jobs)):
             await _until_any(open_reader(), bell)
-        from pilotage.flow.clear import Ends
-        from pilotage.flow.data import Hand
-        from pilotage.flow.service import Flows
+        from pilotage.flow.finished import FinishedFlows
+        from pilotage.flow.service import FlowService
+        from pilotage.flow.staging import TaskStaging
 
         text.prime_all()
-        data = Hand(project, writer, open_reader())
+        data = TaskStaging(project, writer, open_reader())
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Ends(project, writer, open_reader(), data.heal, told, writes).run)
-            tasks.start_soon(Flows(project, writer, open_reader, data, bell, queue, told).run)
+            tasks.start_soon(
+                FinishedFlows(project, writer, open_reader(), data.heal, told, writes).run
+            )
+            tasks.start_soon(FlowService(project, writer, open_reader, data, bell, queue, told).run)
 
 
 async def begin(
@@ -66,10 +68,10 @@ async def begin(
     db = open_reader()
     if not db.rows("flow_jobs_live"):
         await bell.wait()
-    from pilotage.flow.jobs_that_are_flows import Beginner
+    from pilotage.flow.workflow_job import WorkflowJobs
 
     text.prime_all()
-    await Beginner(project, writer, db, listener, queued, bell).run()
+    await WorkflowJobs(project, writer, db, listener, queued, bell).run()
 
 
 async def _until_any(db: Db, bell: Wakeup) -> None:

@@ -1,5 +1,4 @@
-"""The hub: where events, rules, jobs and the site are put together.
+"""The hub: a project comes in, one running process goes out, with its port and its API.
 
-`wiring` is the architecture in code; `intake` makes durable jobs of events; `keeper` keeps the
-rules in force; `project` is what commands and Python programs hold.
+`wiring` connects the parts, `process` runs them, and `project` is the Python interface.
 """

@@ -1,4 +1,4 @@
-"""A connection of pilots or programs: frames in, answers out, each from whom it says."""
+"""One connection of a pilot, program or agent: frames in, answers out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END = b"\r\n\r\n"
 #: The longest request for a link, and how much may wait to be read by the other side.
 _LONGEST = 8192
 _WAITING = 64 << 20
-#: Bytes of a message from whom nobody knows, and seconds in which one must have said who it is.
+#: Most bytes of a message before authentication, and seconds until it must be complete.
 _STRANGER = 1 << 20
 _PATIENCE_S = 30.0
 #: Pilots that one connection may hold, and questions that are being answered at once.
@@ -58,7 +58,7 @@ class PortConnection(asyncio.Protocol):
         self._beside.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in."""
+        """Handle received bytes."""
         if self._asked is not None:
             self._asked += data
             end = self._asked.find(_END)
@@ -77,7 +77,7 @@ class PortConnection(asyncio.Protocol):
             self._transport.close()
 
     def send(self, data: bytes) -> None:
-        """Send an answer, unless the other side does not read."""
+        """Send an answer, unless the receiver does not read."""
         if self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > _WAITING:
@@ -107,7 +107,7 @@ class PortConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     async def _leave_to_agent(self, message: messages.Agent) -> None:
-        """Leave a connection to the agent of a site; nobody else may have spoken on it."""
+        """Hand a connection to the agent of a site; it must be its only user."""
         try:
             self._check_unused()
             # Its key counts or not, also when the connection breaks meanwhile.
@@ -123,12 +123,12 @@ class PortConnection(asyncio.Protocol):
             self._agents.take_over(self._transport, one)
 
     def _check_unused(self) -> None:
-        """Refuse to leave a connection to somebody on which others speak."""
+        """Refuse to hand over a connection that others use."""
         if self._pilots or self._client or len(self._beside) > 1:
             raise errors.UsageError("this connection is for messages", hint="open another")
 
     def _hand_over(self, message: messages.DataChannel) -> None:
-        """Leave a connection to the data of a pilot; nobody else may have spoken on it."""
+        """Hand a connection to the data of a pilot; it must be its only user."""
         try:
             pilot = self._desk.carry(message)
             if self._pilots or self._client or self._beside:
@@ -147,7 +147,7 @@ class PortConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _known(self) -> None:
-        """Trust a connection a little more on which somebody has said who they are."""
+        """Raise the limits of a connection after authentication."""
         self._frames.most = messages.MOST_FRAME_BYTES
         if self._timer is not None:
             self._timer.cancel()
@@ -164,13 +164,13 @@ class PortConnection(asyncio.Protocol):
             self.send(messages.answer(message, await self._do(message)))
         except errors.PilotageError as error:
             self.send(messages.refusal(message.n, message.p, error))
-        except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
+        except Exception:  # noqa: BLE001 - the caller must not wait for ever
             _log.exception("a message could not be dealt with")
             failure = errors.PilotageError("the hub failed at this", hint="its log says more")
             self.send(messages.refusal(message.n, message.p, failure))
 
     def _enter(self, p: int, pilot: Pilot) -> None:
-        """Let a pilot speak here; if the connection broke meanwhile, it is gone already."""
+        """Bind a pilot to the connection; if it broke meanwhile, the pilot is gone."""
         self._known()
         if self._transport.is_closing():
             self._desk.cut(pilot, self)
@@ -183,7 +183,7 @@ class PortConnection(asyncio.Protocol):
     async def _do(self, message: messages.Any_) -> dict[str, object]:
         match message:
             case messages.Hello():
-                # Whoever enrols is taken in or not, also when the connection breaks meanwhile.
+                # Enrolment completes or fails, also if the connection breaks meanwhile.
                 pilot = await asyncio.shield(self._desk.enrol(message, self))
                 self._enter(message.p, pilot)
                 return self._desk.terms(pilot)

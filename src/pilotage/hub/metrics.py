@@ -1,4 +1,4 @@
-"""What is counted and measured, in the text format of Prometheus."""
+"""Metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _write(one: Family) -> str:
 
 
 def process() -> list[Family]:
-    """Measure this process."""
+    """Return the metrics of this process."""
     used = os.times()
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])

@@ -25,7 +25,7 @@ from uvicorn.server import ServerState
 from pilotage.base import errors
 from pilotage.event.socket import bind
 
-#: What whoever wants frames says first.
+#: The first bytes of a connection that carries frames.
 LINK = b"GET /link "
 _PORTS_TRIED = 20
 _FULL = (
@@ -38,7 +38,7 @@ Link = Callable[[], asyncio.Protocol]
 
 
 class PortLimits(msgspec.Struct, frozen=True):
-    """How much of us callers may take."""
+    """Limits on connections and requests."""
 
     #: Seconds in which a caller must have said what it wants, and later in which each request
     #: must be whole.
@@ -56,7 +56,7 @@ USUAL = PortLimits()
 
 
 def listen(host: str, port: int, *, roam: bool) -> socket.socket:
-    """Open the port; if it is taken and nobody asked for this one, the next that is free."""
+    """Open the port; if it is in use and was not requested, the next free one."""
     try:
         return bind(host, port)
     except errors.Conflict:
@@ -80,9 +80,9 @@ async def serve(
     closing: Callable[[], None] = lambda: None,
     task_status: TaskStatus[int] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled; `closing` tells endless answers to end.
+    """Serve until cancelled; `closing` ends streaming answers.
 
-    Whoever hands in `link` closes the connections that it was given.
+    The caller closes the connections that `link` was given.
     """
     front = _Front(app, link, limits)
     loop = asyncio.get_running_loop()
@@ -103,7 +103,7 @@ async def serve(
 
 
 class _Front:
-    """Who is connected, and in which language."""
+    """A connected program and its language."""
 
     def __init__(self, app: ASGIApp, link: Link, limits: PortLimits) -> None:
         self.link = link
@@ -120,7 +120,7 @@ class _Front:
         self._waiting: dict[Any, float] = {}
 
     def caller(self) -> asyncio.Protocol:
-        """Make what listens to a new connection."""
+        """Return the protocol of a new connection."""
         return _Caller(self)
 
     @property
@@ -129,12 +129,12 @@ class _Front:
         return len(self._state.connections) >= self.limits.http
 
     def http(self) -> asyncio.Protocol:
-        """Make what goes on with a connection that speaks HTTP."""
+        """Return the HTTP protocol of a connection."""
         make: Callable[..., asyncio.Protocol] = self._config.http_protocol_class
         return make(config=self._config, server_state=self._state, app_state={})
 
     def tick(self) -> None:
-        """Write the date for all answers, and give up whoever takes too long to ask."""
+        """Write the date for all answers, and close connections that take too long to ask."""
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         now = asyncio.get_running_loop().time()
         stuck = {one for one in self._state.connections if _half_asked(one)}
@@ -144,19 +144,19 @@ class _Front:
                 one.transport.abort()
 
     async def close(self) -> None:
-        """Let answers under way end for a moment, then hang up."""
+        """Give pending answers a moment to finish, then close."""
         for caller in list(self.callers):
             caller.hang_up()
         for one in list(self._state.connections):
             one.shutdown()
         with anyio.move_on_after(self.limits.grace):
-            while self._busy():  # noqa: ASYNC110 - uvicorn does not tell when
+            while self._busy():  # noqa: ASYNC110 - uvicorn does not notify
                 await anyio.sleep(0.02)
         for task in list(self._state.tasks):
             task.cancel()
         for one in list(self._state.connections):
             one.transport.abort()
-        # One turn of the loop, so that every connection hears that it is over.
+        # One turn of the loop, so that every connection is closed.
         await anyio.lowlevel.checkpoint()
 
     def _busy(self) -> bool:
@@ -168,12 +168,12 @@ def _answering(connection: Any) -> bool:  # noqa: ANN401 - one of several classe
 
 
 def _half_asked(connection: Any) -> bool:  # noqa: ANN401 - one of several classes of uvicorn's
-    """Say whether a connection neither waits for our answer nor is idle between two requests."""
+    """Return whether a connection neither waits for our answer nor is idle between two requests."""
     return not _answering(connection) and connection.timeout_keep_alive_task is None
 
 
 class _Caller(asyncio.Protocol):
-    """Listens until it is clear who calls, and then steps aside."""
+    """Detects the protocol of a connection, then hands it over."""
 
     def __init__(self, front: _Front) -> None:
         self._front = front
@@ -217,7 +217,7 @@ class _Caller(asyncio.Protocol):
         heir.data_received(self._said)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Drop it."""
         del exc
         self._done()
 

@@ -46,7 +46,7 @@ class Clients:
         self, writer: Writer, reader: Db, gate: tokens.TokenGate, queue: JobQueue, clock: Clock,
         judge: Callable[[Db, Iterable[JobSpec]], list[str]] = lambda *_: [], root: str = "",
     ) -> None:  # fmt: skip
-        """Take what refuses jobs that their sites will never take, and says why others wait."""
+        """Use `judge` to refuse jobs that their sites never take."""
         self._writer = writer
         self._reader = reader
         self._gate = gate

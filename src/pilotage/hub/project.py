@@ -1,6 +1,6 @@
 """A project on disk, as commands and Python programs use it: everything here is durable at once.
 
-A command writes to the store and pokes whoever runs the project; it needs no server.
+A command writes to the store and wakes the process that runs the project; it needs no server.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pilotage.project.folder import ProjectFolder
 if TYPE_CHECKING:
     from pilotage.batch.wish import Wish
     from pilotage.flow.model import Flow
-    from pilotage.rule.book import Diff, RuleFile
+    from pilotage.rule.files import Diff, RuleFile
     from pilotage.rule.model import Rule
-    from pilotage.rule.rulebook import LoadedRuleFiles, StoredRule
+    from pilotage.rule.records import LoadedRuleFiles, StoredRule
 
 
 def read_flow(file: str, found: set[str]) -> dict[str, Any]:
@@ -76,26 +76,26 @@ class Project(ProjectFolder):
             sites.ask(db, name, asked, by=me(), why=why, now=self.clock.now())
 
     def follow(self, number: int) -> None:
-        """Have the log of a job brought here for a while, if it is at a site with an agent."""
+        """Fetch the log of a job for a while, if it is at an edge site."""
         now = self.clock.now()
         if logs.due(self.db, number, now):
             with self.change() as db:
                 logs.follow(db, number, now)
 
     def cancel(self, numbers: Sequence[int]) -> dict[int, State]:
-        """Call jobs off."""
+        """Cancel jobs."""
         return self._each(numbers, moves.cancel)
 
     def hold(self, numbers: Sequence[int]) -> dict[int, State]:
-        """Keep jobs from going on."""
+        """Hold jobs."""
         return self._each(numbers, moves.hold)
 
     def release(self, numbers: Sequence[int]) -> dict[int, State]:
-        """Let held jobs go on."""
+        """Release held jobs."""
         return self._each(numbers, moves.release)
 
     def retry(self, numbers: Sequence[int]) -> dict[int, State]:
-        """Try jobs again that ended badly."""
+        """Retry failed jobs."""
         from pilotage.flow.rerun import retry  # most commands have nothing to do with workflows
 
         return self._each(numbers, retry)
@@ -129,28 +129,28 @@ class Project(ProjectFolder):
     # -- rules -----------------------------------------------------------------------------------
 
     def read_books(self) -> LoadedRuleFiles:
-        """Read all books without changing anything."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        """Read all rule files without changing anything."""
+        from pilotage.rule import records as books  # most commands need no rules
 
         return books.read(self.db, self.folder, self.root, read_flow)
 
     def read_book(self, file: Path) -> RuleFile:
         """Read a book that need not be in force."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        from pilotage.rule import records as books  # most commands need no rules
 
         return books.load(file, self.root, read_flow)
 
     def apply_books(self) -> tuple[Diff, LoadedRuleFiles]:
-        """Read all books and put their rules in force."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        """Read all rule files and put their rules in force."""
+        from pilotage.rule import records as books  # most commands need no rules
 
         with self.change() as db:
             loaded = books.read(db, self.folder, self.root, read_flow)
             return books.apply(db, loaded, self.clock.now()), loaded
 
     def add_book(self, file: Path) -> Diff:
-        """Put the rules of a file in force, or what it has become."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        """Apply the rules of a file, or its new version."""
+        from pilotage.rule import records as books  # most commands need no rules
 
         with self.change() as db:
             origin = books.add(db, file, self.root, self.clock.now(), read_flow)
@@ -160,8 +160,8 @@ class Project(ProjectFolder):
             return books.apply(db, loaded, self.clock.now())
 
     def put_rules(self, book: str, rules: Iterable[Rule]) -> Diff:
-        """Put the rules that a program made in force, in the place of those of the same book."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        """Apply rules that a program made; they replace those of the same name of a rule file."""
+        from pilotage.rule import records as books  # most commands need no rules
 
         with self.change() as db:
             books.put(db, book, rules, self.clock.now())
@@ -171,22 +171,22 @@ class Project(ProjectFolder):
             return books.apply(db, loaded, self.clock.now())
 
     def rules_in_force(self) -> bool:
-        """Say whether whoever runs the project has taken up the last change of the rules."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        """Return whether the running process has loaded the last change of the rules."""
+        from pilotage.rule import records as books  # most commands need no rules
 
         return books.in_force(self.db)
 
     def drop_book(self, name: str) -> Diff:
-        """Take the rules of an added book out of force."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        """Remove the rules of an added rule file."""
+        from pilotage.rule import records as books  # most commands need no rules
 
         with self.change() as db:
             known = {row[0] for row in db.rows("book_list")}
             full = name if name in known else str(Path(name).resolve())
             if full not in known:
-                missing = f"no book {name!r} was added"
+                missing = f"no rule file {name!r} was added"
                 raise errors.NotFound(
-                    missing, hint="`pilotage rule ls` names the book of each rule"
+                    missing, hint="`pilotage rule ls` names the rule file of each rule"
                 )
             db.run("book_drop", name=full)
             return books.apply(
@@ -195,13 +195,13 @@ class Project(ProjectFolder):
 
     def rules(self) -> dict[str, StoredRule]:
         """Read the rules in force."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        from pilotage.rule import records as books  # most commands need no rules
 
         return books.known(self.db)
 
     def enable(self, names: Sequence[str], *, on: bool = True) -> None:
-        """Let rules take events, or not."""
-        from pilotage.rule import rulebook as books  # most commands need no rules
+        """Enable or disable rules."""
+        from pilotage.rule import records as books  # most commands need no rules
 
         with self.change() as db:
             books.enable(db, names, on=on)

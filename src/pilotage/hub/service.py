@@ -1,4 +1,4 @@
-"""The port of the hub and all who come in by it: pilots, programs and people."""
+"""The port of the hub: pilots, agents, programs and people connect to it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from pilotage.match.queue import JobQueue
 from pilotage.pilot.data import Staging
 from pilotage.pilot.data_link import DataLinks
 from pilotage.pilot.enrolment import Enrolment, Marker
+from pilotage.pilot.launches import LaunchTemplates
 from pilotage.pilot.leases import LeaseMonitor
-from pilotage.pilot.stencil import Stencils
 from pilotage.pilot.sync import SyncHandler
 from pilotage.pilot.table import PilotTable
 from pilotage.project import settings as config
@@ -50,7 +50,7 @@ class Service:
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
         listener: Listener, events: Callable[[], ASGIApp], lines: Lines,
     ) -> None:  # fmt: skip
-        """Put the parts together; `events` makes what takes messages that are posted.
+        """Connect the parts; `events` makes the application for posted messages.
 
         Agents of sites that come by this port are heard by `lines`.
         """
@@ -65,19 +65,24 @@ class Service:
         place = config.place(settings, project.root)
         staging = Staging(queue, place, open_reader())
         counter = SyncHandler(
-            queue, self.roster, Stencils(place, settings.pilots.sandbox), staging, settings.pilots,
-            str(project.state / "jobs"), listener,
-        )  # fmt: skip
+            queue,
+            self.roster,
+            LaunchTemplates(place, settings.pilots.sandbox),
+            staging,
+            settings.pilots,
+            str(project.state / "jobs"),
+            listener,
+        )
         self._desk = Enrolment(
             queue, self.roster, counter, settings.pilots, self._checks, _marker(project.state),
             DataLinks(staging),
         )  # fmt: skip
-        #: Nobody may come in before those who were here are known.
+        #: Set when known pilots are loaded; connections wait for it.
         self._loaded = anyio.Event()
         self._watchman = LeaseMonitor(queue, self.roster, settings.match, lease, HOLE)
 
     async def watch(self) -> None:
-        """Look after pilots and the queue."""
+        """Monitor pilots and the queue."""
         await self.roster.load()
         self._loaded.set()
         await self._watchman.run()
@@ -88,7 +93,7 @@ class Service:
         return sites.check(db, project.root, project.settings, specs, project.clock.now())
 
     async def serve(self, ready: Callable[[str], None]) -> None:
-        """Open the port and serve until cancelled; `ready` is told the address."""
+        """Open the port and serve until cancelled; call `ready` with the address."""
         from pilotage.edge.port_data import Limits, PortData
         from pilotage.hub import api  # most tests and short runs need no page
 
@@ -154,7 +159,7 @@ class Service:
 
 
 def _marker(state: Path) -> Marker:
-    """Have a file in the project whose content nobody can guess who does not see it."""
+    """Return a file with a secret that proves access to the project's folder."""
     file = state / _MARKER
     if not file.exists():
         durable.write(file, secrets.token_hex(32), mode=0o600)
@@ -168,7 +173,7 @@ def _scripts(folder: Path) -> list[Path]:
 
 
 def _shown(host: str) -> str:
-    """Name a host as others reach it."""
+    """Return the name by which other machines reach a host."""
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared, not bound
         return os.uname().nodename
     return f"[{host}]" if ":" in host else host

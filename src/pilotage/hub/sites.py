@@ -1,16 +1,17 @@
-"""The sites of a project: each is connected to, has a batch queue, and may have pilots."""
+"""Sites of a project as places for jobs: batch systems over SSH, and edge sites with an agent."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
-from pilotage.base import errors
+from pilotage.base import errors, units
 from pilotage.batch import files, records
 from pilotage.batch.connections import Ways
 from pilotage.batch.data import Carrier
@@ -21,15 +22,25 @@ from pilotage.batch.tunnels import Doors
 from pilotage.data.export import Exports
 from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
+from pilotage.edge import broker, view
+from pilotage.edge.data import EdgeData
+from pilotage.edge.message import Address
+from pilotage.edge.place import Facts, Hub
+from pilotage.edge.port.sites import Lines
+from pilotage.edge.service import Carriers, Connection, EdgeSites
+from pilotage.edge.silence import Patience
+from pilotage.edge.view import Edge
+from pilotage.flow import records as flow_records
+from pilotage.flow.step_job import FlowSteps
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
 from pilotage.pilot.table import PilotTable
-from pilotage.pool.providers import Factory, Own
+from pilotage.pool.providers import Factory, HubOrders
 from pilotage.run import launch
 from pilotage.run.local import Listener
-from pilotage.store import Writer
+from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
 #: How often new files of sites are looked for, in seconds.
@@ -38,7 +49,7 @@ _THEIRS = "an agent speaks for a site of that name: rename the file"
 
 
 class SharedData(NamedTuple):
-    """What the data of all sites has in common."""
+    """Data services that all sites share."""
 
     digests: Digests
     exports: Exports
@@ -52,7 +63,7 @@ class BatchSites:
         self, project: Project, writer: Writer, queue: JobQueue, roster: PilotTable,
         place: launch.Place, listener: Listener,
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`."""
+        """Prepare; nothing happens before `run`."""
         self._project = project
         self._writer = writer
         self._queue = queue
@@ -61,7 +72,7 @@ class BatchSites:
         self._listener = listener
 
     async def run(self) -> None:
-        """Keep all sites at work until cancelled."""
+        """Run all sites until cancelled."""
         found = files.read_all(self._project.root)
         if not found:
             return
@@ -104,17 +115,17 @@ class BatchSites:
                     begin(name, site)
 
     async def _stands(self, name: str) -> bool:
-        """Say whether a name stands for the file of a site, and for no site with an agent."""
+        """Return whether a name stands for the file of a site, and for no site with an agent."""
         stand = functools.partial(records.stand, site=name, way="batch")
         return await self._writer.run(stand)
 
     async def _work(self, goods: SharedData, name: str, driver: Driver, doors: Doors) -> None:
-        """Keep one site at work."""
+        """Run one site."""
         carrier = Carrier(driver.remote, doors, self._project.state, *goods)
         direct = Direct(
             name, driver, self._queue, self._writer, self._place, carrier, self._listener
         )
-        patron = Own(name, self._roster, self._writer, self._project.state / ADDRESS)
+        patron = HubOrders(name, self._roster, self._writer, self._project.state / ADDRESS)
         factory = Factory(name, driver, doors, patron)
         try:
             async with anyio.create_task_group() as tasks:
@@ -126,3 +137,57 @@ class BatchSites:
         finally:
             with anyio.CancelScope(shield=True):
                 await carrier.close()
+
+
+def make_edge_sites(
+    project: Project, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
+    listener: Listener, lines: Lines, address: Address,
+) -> EdgeSites:  # fmt: skip
+    """Create the service; `address` is that of this hub for edge sites.
+
+    `lines` are agents at this hub's port.
+    """
+    settings = project.settings
+    data = EdgeData(project, open_reader())
+    shared = Hub(
+        queue, writer, data, listener, address, str(project.root), str(project.state / "jobs")
+    )
+
+    def connect() -> AbstractAsyncContextManager[Connection]:
+        pattern = settings.flows.reply or "status.**"
+        own = {pattern: f"{settings.bus.exchange}:jobs:{address.hub}"}
+        return broker.connect(settings.bus, project.root, queues=own, fading=(pattern,))
+
+    def known(db: Db, now: float) -> Mapping[str, Facts]:
+        # Names that stand for a file of the project are not theirs.
+        rows = {row[1]: row for row in db.rows("site_all")}
+        return {
+            one.name: Facts(
+                one.batch,
+                one.applications,
+                _closed(one, rows[one.name][6]),
+                view.offer(one, now),
+                (one.rules, *(f"{queue.name}:{queue.time}" for queue in one.scheduler.queues)),
+                frozenset(one.carries),
+            )
+            for one in view.look(db, now).edges
+            if one.name in rows and rows[one.name][10] == "agent"
+        }
+
+    patience = Patience(units.seconds(settings.flows.ask), units.seconds(settings.flows.silence))
+    carriers = Carriers(connect if settings.bus.url else None, lines)
+    return EdgeSites(shared, open_reader, project.clock, patience, carriers, known, FlowSteps())
+
+
+def _closed(one: Edge, asked: str) -> str:
+    """Return why a site gets no jobs; empty if it does."""
+    if asked:
+        return "a person had it drained"
+    if one.state == "silent":
+        return "no heartbeat comes from its agent"
+    return "its administrator accepts no jobs" if one.draining else ""
+
+
+def edge_address(db: Db, project: Project) -> Address:
+    """Return the address of this hub for messages of edge sites."""
+    return Address(flow_records.own_name(db), project.settings.flows.reply)

@@ -1,4 +1,4 @@
-"""Encryption on the hub's port: the certificate of the user's, or one made here."""
+"""TLS on the hub's port: a given certificate, or one made here."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TlsSettings(Protocol):
 
 
 def loopback(host: str) -> bool:
-    """Say whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -57,14 +57,14 @@ def loopback(host: str) -> bool:
 
 
 def encrypted(settings: TlsSettings) -> bool:
-    """Say whether connections are encrypted."""
+    """Return whether connections are encrypted."""
     if settings.tls == "auto":
         return bool(settings.tls_cert) or not loopback(settings.host)
     return settings.tls == "on"
 
 
 def context(settings: TlsSettings, state: Path) -> ssl.SSLContext | None:
-    """Say how connections are encrypted; nothing means not at all."""
+    """Return the TLS context; None means no encryption."""
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise errors.ConfigError(
             "a certificate needs its key", hint="set both `tls_cert` and `tls_key`, or neither"
@@ -112,7 +112,7 @@ def _missing(certificate: Path, names: tuple[str, ...]) -> list[str]:
         made.load_verify_locations(certificate)
         pairs: Any = made.get_ca_certs()[0].get("subjectAltName", ())
     except (OSError, ssl.SSLError, IndexError):
-        return []  # told when it is used
+        return []  # reported when it is used
     known = {_same(value) for _, value in pairs}
     return [name for name in names if _plain(name) and _same(name) not in known]
 
@@ -130,7 +130,7 @@ def authority(settings: TlsSettings, state: Path) -> Path | None:
 
 
 def _make(certificate: Path, key: Path, names: list[str]) -> None:
-    """Make a certificate that vouches for itself, once."""
+    """Make a self-signed certificate, once."""
     certificate.parent.mkdir(mode=0o700, exist_ok=True)
     new = [certificate.with_suffix(".new"), key.with_suffix(".new")]
     command = [
@@ -157,7 +157,7 @@ def _make(certificate: Path, key: Path, names: list[str]) -> None:
 
 
 def _alternatives(names: list[str]) -> list[str]:
-    """List the names and addresses by which the hub may be called."""
+    """List the names and addresses of the hub."""
     found = dict.fromkeys([*_NAMES, socket.gethostname(), socket.getfqdn()])
     for name in names:
         found |= dict.fromkeys(_addresses() if name in _ANY else [name])

@@ -1,238 +1,125 @@
-"""Everything, put together: this file is the architecture of one process.
+"""The architecture of one hub process: its parts and how they are connected.
 
-files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ Queue ◀──▶ LocalSite
-                                            ▲                    ▲ ▲
-                      books ──▶ Keeper ─────┘                    │ ├─▶ Sites ◀──▶ batch systems
-                                                                 │ └── Flows ◀──▶ broker ◀──▶ sites
-                                                                 └─▶ Service ◀──▶ pilots, programs
+files, timers, messages, ends of jobs ──▶ EventPipeline ──▶ store ──▶ JobQueue ◀──▶ LocalSite
+                                                ▲                      ▲ ▲ ▲
+                            rule files ─────────┘                      │ │ └─▶ Places ◀──▶ sites
+                                                                       │ └── flows
+                                                                       └─▶ Service ◀──▶ pilots, API
 
-A process of another kind: edge.Agent ◀──▶ broker, hubs, batch system (the edge service).
+The agent of an edge site is a process of another kind: agent ◀──▶ hubs, batch system.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from typing import Protocol
+from collections.abc import Callable
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
-from pilotage.base import clock, text
+from pilotage.base import clock
 from pilotage.base.wakeup import Wakeup
-from pilotage.batch import files, records
-from pilotage.edge import records as edges
 from pilotage.edge.forward import Forward, Target
 from pilotage.edge.port.sites import Lines
 from pilotage.flow import events as flow_events
 from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
+from pilotage.hub.places import HubParts, Places
 from pilotage.hub.project import Project, read_flow
-from pilotage.hub.service import ADDRESS, Service
+from pilotage.hub.service import Service
 from pilotage.match.queue import JobQueue
 from pilotage.project import settings
 from pilotage.rule import ends
 from pilotage.rule.pipeline import EventPipeline
 from pilotage.run.local import LocalSite
-from pilotage.store import Db, Writer, connect
-
-
-class Process(Protocol):
-    """A process of another kind than a hub."""
-
-    async def run(self, ready: Callable[[], None], /) -> None:
-        """Do its work until cancelled; `ready` is called when it has begun."""
-
-
-Instead = Callable[[Project, Writer, Callable[[], Db]], Process]
-
-
-async def up(
-    project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
-    local: bool = True, serve: Callable[[str], None] | None = None,
-    target: Target | None = None, instead: Instead | None = None,
-) -> None:  # fmt: skip
-    """Run a project until cancelled, or until nothing is left to do.
-
-    Without `local` nothing runs on this machine; with `serve` the port is open, and that is told
-    its address; with a `target` all jobs go to that hub; `instead` makes a process of another kind.
-    """
-    # What is loaded now stays; there is no use in walking through it with every collection.
-    gc.freeze()
-    with ExitStack() as stack:
-        announce = stack.enter_context(project.alone())
-        store = connect(project.db.path)
-        if serve:
-            await anyio.to_thread.run_sync(store.lengthen_log)
-        writer = Writer(store)
-        stack.callback(writer.close)
-
-        def open_reader() -> Db:
-            reader = connect(project.db.path)
-            stack.callback(reader.close)
-            return reader
-
-        def seen_all() -> None:
-            announce()
-            ready()
-
-        if instead:
-            await instead(project, writer, open_reader).run(seen_all)
-            return
-        await writer.run(lambda db: flows.upgrade(db, project))
-        hub = Hub(project, writer, open_reader)
-        if target:
-            await hub.watch(target, until_idle=until_idle, ready=seen_all)
-        else:
-            await hub.run(until_idle=until_idle, ready=seen_all, local=local, serve=serve)
+from pilotage.store import Db, Writer
 
 
 class Hub:
-    """One process that takes events in, makes jobs of them and has them run."""
+    """One process that turns events into jobs and runs them."""
 
     def __init__(self, project: Project, writer: Writer, open_reader: Callable[[], Db]) -> None:
-        """Put the parts together; nothing happens before `run`."""
+        """Connect the parts; nothing happens before `run` or `watch`."""
         self._project, self._writer, self._open_reader = project, writer, open_reader
         self._queue = JobQueue(
             writer, settings.matcher(project.settings), str(project.state / "jobs"),
             project.clock, clock.dice(),
+            lambda kind: self._places.may_come(kind),  # noqa: PLW0108 - places need the queue
         )  # fmt: skip
         #: Set whenever there may be new jobs.
         self._work = Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
-        self._reception = EventPipeline(
+        self._events = EventPipeline(
             project, writer, open_reader,
             {"job ends": ends.jobs(flow_events.of_job), "flow ends": flow_events.STORY},
-            self._look, read_flow,
+            self._on_new_jobs, read_flow,
         )  # fmt: skip
-        self._queue.on_end.append(lambda _: self._reception.ring_ended())
-        self._lines = Lines()
+        self._queue.on_end.append(lambda _: self._events.wake_ends())
+        lines = Lines()
         self._service = Service(
-            project, writer, open_reader, self._queue, self._reception, self._reception.doors.app,
-            self._lines,
+            project, writer, open_reader, self._queue, self._events, self._events.inbox.app, lines
+        )
+        launching = settings.place(project.settings, project.root)
+        self._local = LocalSite(
+            writer, self._queue, launching, settings.offer(project.settings), project.state,
+            self._events,
         )  # fmt: skip
-        self._place = settings.place(project.settings, project.root)
-        self._site = LocalSite(
-            writer, self._queue, self._place, settings.offer(project.settings), project.state,
-            self._reception,
-        )  # fmt: skip
-        #: Lets all pilots of pools go.
-        self._part: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
+        self._places = Places(HubParts(
+            project, writer, open_reader, self._queue, self._service.roster, launching,
+            self._events, lines,
+        ))  # fmt: skip
 
     async def run(
         self, *, until_idle: bool, ready: Callable[[], None], local: bool,
         serve: Callable[[str], None] | None,
     ) -> None:  # fmt: skip
-        """Do all of it until cancelled, or until nothing is left to do."""
+        """Run until cancelled, or until nothing is left to do."""
+        project, writer, reader = self._project, self._writer, self._open_reader
+        events, queue, places = self._events, self._queue, self._places
+        linger = project.settings.site.on_exit == "linger"
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._service.watch)
-            tasks.start_soon(self._keep_flows)
             tasks.start_soon(
-                flows.begin, self._project, self._writer, self._open_reader, self._queue,
-                self._reception,
+                flows.keep, project, writer, reader, self._work, queue, events.wake_ends,
+                events.writes,
             )  # fmt: skip
-            linger = self._project.settings.site.on_exit == "linger"
-            tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
-            sites = files.names(self._project.root)
-            # Until pools have been looked at, they may have pilots for any job.
-            pools = housekeeping.pools(self._project.root)
-            self._queue.hope = lambda _: bool(pools)
-            await self._writer.run(lambda db: records.begin(db, sites))
-            tasks.start_soon(self._keep_sites)
-            tasks.start_soon(self._keep_pools)
-            tasks.start_soon(self._keep_edges)
-            await self._reception.begin(tasks)
-            tasks.start_soon(self._keep_tidy)
-            ready()
+            tasks.start_soon(flows.begin, project, writer, reader, queue, events)
+            tasks.start_soon(lambda: self._local.run(linger=linger, taking=local))
+            await places.begin()
+            tasks.start_soon(places.run_sites)
+            tasks.start_soon(places.run_pools)
+            tasks.start_soon(places.run_edges)
+            await self._begin(tasks, ready)
             if serve:
                 tasks.start_soon(self._service.serve, serve)
             if until_idle:
-                await self._quiet(self._queue.never)
-                await self._part()
+                await housekeeping.until_quiet(events.sources, queue.never, writer)
+                await places.release_pilots()
                 tasks.cancel_scope.cancel()
 
-    def _look(self) -> None:
-        """Look for new jobs: the matchmaker, and what forwards jobs or serves workflows."""
-        self._queue.poke()
-        self._work.set()
-
-    async def _keep_sites(self) -> None:
-        """Have jobs and pilots run at the sites of the project."""
-        if not files.names(self._project.root):
-            await housekeeping.until_sites(self._project.root)
-        from pilotage.hub.sites import BatchSites  # most projects have none, and it is much to load
-
-        text.prime_all()
-        await BatchSites(
-            self._project, self._writer, self._queue, self._service.roster, self._place,
-            self._reception,
-        ).run()  # fmt: skip
-
-    async def _keep_pools(self) -> None:
-        """Steer pools of pilots, from the first one on."""
-        before = await self._writer.run(lambda db: db.rows("pool_all"))
-        if not before:
-            await housekeeping.until_pools(self._project.root)
-        from pilotage.pool.service import Pools  # most projects have none, and it is much to load
-
-        text.prime_all()
-        pools = Pools(self._project.root, self._queue, self._service.roster)
-        self._part = pools.part
-        await pools.run()
-
-    async def _keep_edges(self) -> None:
-        """Have jobs run at sites with an agent, from the first one on."""
-        if not self._project.settings.bus.url:
-            ported = await self._writer.run(edges.ported)
-            while not (ported or self._lines.sites):
-                await self._lines.changed()
-        from pilotage.edge.heartbeats import Edges
-        from pilotage.hub import edge  # most projects have none, and it is much to load
-        from pilotage.pool.providers import EdgePilots
-
-        text.prime_all()
-        project = self._project
-        address = await self._writer.run(lambda db: edge.address(db, project))
-        sites = edge.make(
-            project, self._writer, self._open_reader, self._queue, self._reception, self._lines,
-            address,
-        )  # fmt: skip
-        pilots = EdgePilots(
-            self._writer, self._service.roster, address, project.state / ADDRESS, project.clock
-        )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Edges(project, self._writer, self._lines).run)
-            tasks.start_soon(sites.run)
-            tasks.start_soon(pilots.run)
-
-    async def _keep_flows(self) -> None:
-        """Serve workflows, from the first one on."""
-        await flows.keep(
-            self._project, self._writer, self._open_reader, self._work, self._queue,
-            self._reception.ring_ended, self._reception.writes,
-        )  # fmt: skip
-
     async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
-        """Take events in and make jobs of them here, and have another hub run those."""
+        """Turn events into jobs here, and forward the jobs to another hub."""
         project = self._project
         forward = Forward(
             self._writer, target, str(project.root), str(project.state / "jobs"), project.clock,
-            self._reception, self._work, clock.dice(),
+            self._events, self._work, clock.dice(),
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(forward.run)
-            await self._reception.begin(tasks)
-            tasks.start_soon(self._keep_tidy)
-            ready()
+            await self._begin(tasks, ready)
             if until_idle:
-                await self._quiet(lambda _: set())
+                await housekeeping.until_quiet(self._events.sources, lambda _: set(), self._writer)
                 tasks.cancel_scope.cancel()
 
-    async def _keep_tidy(self) -> None:
-        retention = self._project.settings.retention
-        await housekeeping.keep_tidy(self._writer, self._project.clock, retention)
+    async def _begin(self, tasks: TaskGroup, ready: Callable[[], None]) -> None:
+        """Start to take events, those that were missed first."""
+        await self._events.begin(tasks)
+        project = self._project
+        retention = project.settings.retention
+        tasks.start_soon(housekeeping.keep_tidy, self._writer, project.clock, retention)
+        ready()
 
-    async def _quiet(self, never: Callable[[Db], set[int]]) -> None:
-        await housekeeping.until_quiet(self._reception.sources, never, self._writer)
+    def _on_new_jobs(self) -> None:
+        """Wake the matchmaker, and the tasks that forward jobs or serve workflows."""
+        self._queue.poke()
+        self._work.set()

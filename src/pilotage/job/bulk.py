@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from pilotage.base import text
 from pilotage.job import moves
-from pilotage.job.model import State
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pilotage.job.model import JobSpec
-    from pilotage.job.retry import AttemptEnd
-    from pilotage.store import Db
+from pilotage.job.model import JobSpec, State
+from pilotage.job.retry import AttemptEnd
+from pilotage.store import Db
 
 _json = msgspec.json.Encoder()
 
@@ -29,14 +24,14 @@ class EndedJob(msgspec.Struct):
     #: The number of its definition.
     spec: int
     end: AttemptEnd
-    #: Whether whoever reports it is known to hold the job.
+    #: Whether the reporter is known to hold the job.
     held: bool = False
 
 
 def claim(
     db: Db, holders: Mapping[int, str], folder: str, now: float, state: str = State.RUNNING
 ) -> dict[int, moves.Claim]:
-    """Take queued jobs for their holders; those taken or stopped meanwhile are left out."""
+    """Claim queued jobs for their holders; those claimed or stopped meanwhile are left out."""
     claims = {}
     rows = []
     ids = _json.encode(list(holders)).decode()
@@ -74,7 +69,7 @@ def finish(
 def _succeed(db: Db, simple: dict[int, EndedJob], now: float) -> list[EndedJob]:
     """End jobs that did well and that no other job waits for; return those that need more care.
 
-    Whoever calls has made sure that each attempt is the one that its job is in, if it runs.
+    The caller has checked that each attempt is the current one of its job, if it runs.
     """
     rows = []
     for job, attempt in db.run("end_jobs", ids=_json.encode(list(simple)).decode(), now=now):
@@ -96,7 +91,7 @@ def _succeed(db: Db, simple: dict[int, EndedJob], now: float) -> list[EndedJob]:
 
 
 def _current(db: Db, one: EndedJob) -> bool:
-    """Say whether an attempt still counts: it runs, or was given up and nobody has begun anew."""
+    """Return whether an attempt still counts: it runs, or was given up without a new one."""
     state, attempt = db.row("end_facts", id=one.job) or ("", 0)
     if attempt != one.attempt:
         return False

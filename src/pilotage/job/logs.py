@@ -1,4 +1,4 @@
-"""What attempts wrote: whole, the end of it, or as it grows."""
+"""Output of attempts: whole, its end, or as it grows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FOLLOW_S = 20.0
 
 
 def due(db: Db, job: int, now: float) -> bool:
-    """Say whether the log of a job will be brought only if it is asked for again."""
+    """Return whether the log of a job will be brought only if it is asked for again."""
     return db.value("edge_follow_due", job=job, until=now + _FOLLOW_S / 2) is not None
 
 
 def follow(db: Db, job: int, now: float) -> None:
-    """Have the log of a job at a site with an agent brought here for a while."""
+    """Fetch the log of a job at an edge site for a while."""
     db.run("edge_follow", job=job, until=now + _FOLLOW_S)
 
 
@@ -65,7 +65,7 @@ def _tail(file: int, last: int) -> bytes:
 
 
 def size(file: str) -> int:
-    """Say how much was written."""
+    """Return how much was written."""
     try:
         return os.stat(file, follow_symlinks=False).st_size
     except FileNotFoundError:

@@ -9,7 +9,7 @@ from pilotage.job.model import State
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """What is true of a job in a state."""
+    """Description of a state."""
 
     #: For people.
     sentence: str
@@ -28,7 +28,7 @@ FACTS: dict[State, Fact] = {
     State.HELD: Fact("a person or a guard stopped it; the reason says why"),
     State.DONE: Fact("ended well and its outputs are there", final=True),
     State.FAILED: Fact("ended badly and will not be tried again", final=True),
-    State.CANCELLED: Fact("was called off; the reason says by whom or why", final=True),
+    State.CANCELLED: Fact("was cancelled; the reason says by whom or why", final=True),
     State.REJECTED: Fact("can never run; the reason says why", final=True),
 }
 
@@ -43,7 +43,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     | {State.STAGING_IN, State.READY, State.SUBMITTED, State.RUNNING, State.REJECTED},
     State.STAGING_IN: _STOPS | _BACK | {State.READY, State.REJECTED},
     State.READY: _STOPS | _BACK | {State.SUBMITTED, State.RUNNING, State.REJECTED},
-    # Another hub tells only the end.
+    # Another hub reports only the end.
     State.SUBMITTED: _STOPS
     | _BACK
     | {State.RUNNING, State.STAGING_OUT, State.DONE, State.REJECTED},

@@ -1,4 +1,4 @@
-"""The nouns of a job: what to run, with what, in which state, how often."""
+"""Data types of jobs: definition, binding, state and attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pilotage.job.outcome import Cause
 
 
 class State(StrEnum):
-    """Where a job is; `FACTS` has a sentence for each."""
+    """The state of a job; `FACTS` describes each."""
 
     WAITING = "waiting"
     QUEUED = "queued"
@@ -28,7 +28,7 @@ class State(StrEnum):
 
 
 class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a job needs while it runs."""
+    """Resources of a job."""
 
     #: Processor cores.
     cpus: int = 1
@@ -56,7 +56,7 @@ class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """At most so many jobs with the same key run at once."""
+    """At most this many jobs with the same key run at once."""
 
     #: Template of the key, such as `"{dir}"` or `"camera"`.
     key: str
@@ -164,7 +164,7 @@ Data = Literal["staged", "mounted"]
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a job could do with as well, if it starts sooner then; the site chooses."""
+    """The least size of a malleable job; the site chooses a size that starts sooner."""
 
     #: Nodes; 0 means as many as it asks for.
     nodes_least: int = 0
@@ -175,7 +175,7 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a job that is a batch job of its own asks the batch system for, beside resources."""
+    """Options for the batch system of a job that is its own batch job, beside resources."""
 
     nodes: int = 1
     #: Tasks on each node; cores, memory and GPUs are those of a task, a node and a node.
@@ -252,7 +252,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class Binding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What makes one job of a rule differ from the next; stored with the job."""
+    """The values that differ between jobs of one rule; stored with the job."""
 
     #: The triggering file, or the file that holds a message.
     path: str = ""
@@ -329,7 +329,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One try at running a job."""
+    """One attempt to run a job."""
 
     job: int
     number: int

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 
 import msgspec
 
 from pilotage.base import errors, text
 from pilotage.job import machine, records, retry
-from pilotage.job.model import State
+from pilotage.job.model import Job, JobSpec, State
 from pilotage.job.retry import Next
+from pilotage.store import Db
 
-if TYPE_CHECKING:
-    import random
-
-    from pilotage.job.model import Job, JobSpec
-    from pilotage.store import Db
-
-
-#: Where somebody else must end a job before it has ended.
+#: States in which the holder must stop the job first.
 AWAY = frozenset({State.STAGING_IN, State.READY, State.SUBMITTED, State.RUNNING, State.STAGING_OUT})
 
 
@@ -85,7 +79,7 @@ def _change(db: Db, job: int, attempt: int, old: State, new: Next, now: float) -
 
 
 def _tell_dependants(db: Db, job: int, state: State, now: float) -> None:
-    """Let the jobs that wait for one go on or call them off; a chain of them may be very long."""
+    """Release or cancel the jobs that wait for one; a chain of them may be very long."""
     ended = [(job, state)]
     for before, how in ended:
         for dependant, attempt, left in db.rows("dependants", id=before):
@@ -125,7 +119,7 @@ def finish(
 def progress(
     db: Db, attempts: list[tuple[int, int]], state: State, reason: str, now: float
 ) -> None:
-    """Say how far attempts at a site have come; one that is further already stays there."""
+    """Record the phase of attempts at a site; a later phase is kept."""
     before = _ORDER[: _ORDER.index(state)]
     rows = text.dump(attempts)
     moved = db.rows(
@@ -136,21 +130,21 @@ def progress(
 
 
 def revive(db: Db, job: int, attempt: int) -> bool:
-    """Take back that an attempt was lost; only while no later one has begun."""
+    """Revert the loss of an attempt; only while no later one has begun."""
     if db.value("attempt_revive", job=job, number=attempt) is None:
         return False
     return db.value("job_revive", id=job, attempt=attempt) is not None
 
 
 def reject(db: Db, job: int, reason: str, *, now: float) -> None:
-    """Give up a queued job that can never run."""
+    """Reject a queued job that can never run."""
     state, attempt = db.row("end_facts", id=job) or ("", 0)
     if state == State.QUEUED:
         move(db, job, attempt, State.QUEUED, Next(State.REJECTED, reason), now=now)
 
 
 def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person") -> State:
-    """Call a job off; one that runs is asked to end and is cancelled when it has."""
+    """Cancel a job; one that runs is stopped first and is cancelled when it has ended."""
     return _stop(db, job, "cancel", Next(State.CANCELLED, reason), now)
 
 
@@ -170,7 +164,7 @@ def _stop(db: Db, job: Job, asked: str, new: Next, now: float) -> State:
 
 
 def release(db: Db, job: Job, *, now: float) -> State:
-    """Let a held job go on."""
+    """Release a held job."""
     if job.state is not State.HELD:
         message = f"job {job.id} is {job.state}, not held"
         raise errors.IllegalTransition(message, hint="only held jobs can be released")
@@ -196,7 +190,7 @@ def _left(db: Db, job: int) -> list[tuple[int, str]]:
 
 
 def _resume(db: Db, job: Job, why: str, now: float) -> State:
-    """Let a job go on: in the queue, or waiting for others unless that would be forever."""
+    """Queue a job again, or let it wait for others unless that would be forever."""
     left = []
     for before, found in _left(db, job.id):
         if found in machine.FINAL:

@@ -1,4 +1,4 @@
-"""What ended an attempt, as a value: one list for this machine, pilots and batch systems."""
+"""Causes of the end of an attempt: one list for this machine, pilots and batch systems."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """What ended an attempt that did not succeed."""
+    """The cause of the end of a failed attempt."""
 
     #: Nothing: it succeeded, or the store is older than causes.
     NONE = ""

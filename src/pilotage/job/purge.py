@@ -1,15 +1,12 @@
-"""Forget what ended long ago: rows first, files after, so that a crash leaves only litter."""
+"""Delete old ended jobs: rows first, files after, so that a crash leaves only unused files."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pilotage.base import text
-
-if TYPE_CHECKING:
-    from pilotage.store import Db
+from pilotage.store import Db
 
 _AT_ONCE = 1000
 
@@ -26,7 +23,7 @@ def forget(db: Db, before: float) -> list[str] | None:
 
 
 def drop(db: Db, jobs: list[int]) -> list[str]:
-    """Forget jobs that have ended; return the directories to remove."""
+    """Delete ended jobs; return the directories to remove."""
     ids = text.dump(jobs)
     folders = [text.load_path(row[0]) for row in db.rows("attempt_dirs", ids=ids)]
     for step in (

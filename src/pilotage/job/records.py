@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,13 +13,11 @@ from pilotage.base.owner import me
 from pilotage.job import machine
 from pilotage.job.model import Attempt, Binding, Job, JobSpec, NewJob, State
 from pilotage.job.outcome import Cause
-
-if TYPE_CHECKING:
-    from pilotage.store import Db
+from pilotage.store import Db
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which jobs are meant."""
+    """Filter of jobs."""
 
     #: Numbers, inclusive.
     first: int = 0
@@ -32,7 +30,7 @@ class Selection(msgspec.Struct, frozen=True):
     tag: str = ""
     #: Made at or after.
     since: float = 0.0
-    #: At most so many, the newest.
+    #: At most this many, the newest.
     most: int = 2**62
 
     def values(self) -> dict[str, Any]:
@@ -108,12 +106,12 @@ def _first_state(db: Db, new: NewJob) -> tuple[State, str]:
 
 
 def waits_for(jobs: list[int]) -> str:
-    """Say in words what a job waits for."""
+    """Return what a job waits for."""
     return "waits for " + ", ".join(f"job {job}" for job in jobs)
 
 
 def cannot_follow(job: int, state: str) -> str:
-    """Say in words why a job is called off that was to follow another."""
+    """Return why a job is cancelled that was to follow another."""
     return f"job {job}, which it was to follow, is {state}"
 
 

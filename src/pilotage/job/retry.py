@@ -1,9 +1,9 @@
-"""What follows the end of an attempt: pure decisions."""
+"""Decide what follows the end of an attempt."""
 
 from __future__ import annotations
 
+import random
 import sys
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,16 +11,13 @@ from pilotage.base import units
 from pilotage.job.model import JobSpec, Retry, State
 from pilotage.job.outcome import Cause
 
-if TYPE_CHECKING:
-    import random
-
 #: An attempt that vanished is not the job's fault, but one that always vanishes must end.
 MOST_LOST = 20
 _JITTER = 0.1
 
 
 class AttemptEnd(msgspec.Struct, frozen=True):
-    """How an attempt ended, as far as the decision needs it."""
+    """The end of an attempt, as far as the decision needs it."""
 
     #: Whether the payload itself succeeded.
     ok: bool
@@ -60,7 +57,7 @@ class AttemptEnd(msgspec.Struct, frozen=True):
 
 
 class Next(msgspec.Struct, frozen=True):
-    """What becomes of a job and of its attempt."""
+    """The next state of a job and of its attempt."""
 
     state: State
     reason: str
@@ -76,7 +73,7 @@ def decide(
     spec: JobSpec, end: AttemptEnd, *, failures: int, attempt: int, now: float, dice: random.Random,
     refused: int = 0,
 ) -> Next:  # fmt: skip
-    """Say what follows the end of an attempt; those that places `refused` do not count."""
+    """Return what follows the end of an attempt; those that places `refused` do not count."""
     if end.call_off:
         return Next(State.CANCELLED, end.call_off, "cancelled")
     if end.rejected:
@@ -109,7 +106,7 @@ def _after_loss(end: AttemptEnd, *, lost: int, now: float) -> Next:
 
 
 def delay(retry: Retry, failures: int, dice: random.Random) -> float:
-    """Say how long to wait after so many failures."""
+    """Return how long to wait after this many failures."""
     try:
         grown = retry.factor ** (failures - 1)
     except OverflowError:

@@ -42,7 +42,7 @@ _KEYWORD = re.compile(r"[^\W\d]\w*(?:\.[\w-]+)*")
 
 @lru_cache(maxsize=8192)
 def pieces(text: str) -> tuple[tuple[str, str], ...]:
-    """Take a template apart into pairs of literal text and the keyword after it."""
+    """Parse a template into pairs of literal text and the keyword after it."""
     return apart(text, _KEYWORD, errors.BadRule, "is not a keyword")
 
 

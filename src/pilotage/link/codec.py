@@ -1,4 +1,4 @@
-"""The link as bytes: a greeting, then messages of JSON with their length before them."""
+"""Encoding of the link: an HTTP upgrade, then JSON messages with a length each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def frame(message: bytes) -> bytes:
 
 
 class Incoming:
-    """What arrives on one connection."""
+    """Decoder of one connection."""
 
     def __init__(self) -> None:
         """Wait for the answer to the greeting."""
@@ -55,13 +55,13 @@ class Incoming:
         end = self._data.find(_END)
         if end < 0:
             if len(self._data) > _GREETING:
-                raise errors.Unavailable("what answers there is no hub")
+                raise errors.Unavailable("the server at this address is not a hub")
             return False
         first = bytes(self._data[: self._data.find(b"\r\n")])
         if b" 101 " not in first + b" ":
             said = first.decode("latin-1")[:100]
             hint = "check the address; the hub must be as new as this client"
-            raise errors.Unavailable(f"what answers there has no link ({said})", hint=hint)
+            raise errors.Unavailable(f"the server at this address has no link ({said})", hint=hint)
         del self._data[: end + len(_END)]
         self.greeted = True
         return True

@@ -1,4 +1,4 @@
-"""Open a connection to the hub without waiting in the way of anything else; a proxy may help."""
+"""Open a connection to the hub asynchronously, directly or through a proxy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def route(hub: str, proxy: str | None = None, ca: str = "") -> Route:
-    """Understand where the hub is; whether that is safe without encryption is not asked here."""
+    """Parse the address of the hub; plain HTTP is allowed here."""
     try:
         return dial.route(hub, "direct", proxy, ca, insecure=True)
     except (dial.RouteError, ValueError) as error:
@@ -26,7 +26,7 @@ def route(hub: str, proxy: str | None = None, ca: str = "") -> Route:
 
 
 def is_near(way: Route) -> bool:
-    """Say whether a connection does not leave this machine."""
+    """Return whether a connection does not leave this machine."""
     if way.via[0]:
         return False
     try:
@@ -55,7 +55,7 @@ async def reach(way: Route) -> Stream:
 
 
 async def encrypt(writer: asyncio.StreamWriter, way: Route) -> None:
-    """Make a connection private, if the hub is to be reached so."""
+    """Start TLS, if the route asks for it."""
     if way.tls is None:
         return
     try:
@@ -67,7 +67,7 @@ async def encrypt(writer: asyncio.StreamWriter, way: Route) -> None:
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Let go of a connection, whatever state it is in."""
+    """Close a connection in any state."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(1.0):

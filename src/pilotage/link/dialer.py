@@ -1,4 +1,4 @@
-"""A connection to a hub, as who dials has it: questions out, answers and deliveries in."""
+"""A client's connection to a hub: requests out, answers and deliveries in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BULK = 1 << 18
 
 
 class HubConnection:
-    """A connection on which the hub has let us in."""
+    """An authenticated connection to a hub."""
 
     def __init__(
         self, writer: asyncio.StreamWriter, hear: Callable[[dict[str, Any]], None]
@@ -30,7 +30,7 @@ class HubConnection:
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
         self._lost = asyncio.Event()
-        #: What the hub said when it let us in.
+        #: The hub's answer to the first message.
         self.terms: dict[str, Any] = {}
         #: Why the connection is over; empty while it is not.
         self.over = ""
@@ -41,7 +41,7 @@ class HubConnection:
         cls, way: Route, op: str, hear: Callable[[dict[str, Any]], None] = lambda _: None,
         **fields: Any,  # noqa: ANN401 - JSON
     ) -> AsyncIterator[Self]:  # fmt: skip
-        """Connect, and say who we are; `hear` is told what answers nothing."""
+        """Connect and authenticate; `hear` gets messages that answer no request."""
         reader, writer = await reach(way)
         try:
             await encrypt(writer, way)
@@ -58,7 +58,7 @@ class HubConnection:
             await close(writer)
 
     async def ask(self, op: str, *, wait: float = 0.0, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """Ask, and return the answer, or raise what the hub says or that it is gone."""
+        """Send a request; return the answer, or raise the hub's error or `Unavailable`."""
         if self.over or self._writer.is_closing():
             raise errors.Unavailable(self.over or "the connection to the hub is closed")
         self._number += 1
@@ -75,7 +75,7 @@ class HubConnection:
             self._asked.pop(number, None)
 
     async def tell(self, op: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
-        """Say something that has no answer."""
+        """Send a message that has no answer."""
         self._writer.write(codec.frame(msgspec.json.encode({"op": op, **fields})))
         await self._writer.drain()
 
@@ -84,7 +84,7 @@ class HubConnection:
         await self._lost.wait()
 
     def cut(self, why: str) -> None:
-        """Give the connection up."""
+        """Close the connection, with a reason."""
         self.over = self.over or why
         self._writer.close()
 

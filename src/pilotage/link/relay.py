@@ -1,4 +1,4 @@
-"""The relay of a site: carries bytes between pilots that have no way out and one hub.
+"""The relay of a site: carries bytes between pilots without a network and one hub.
 
     pilots ──TCP of the cluster──▶ relay ──direct, or through a proxy──▶ hub
     pilots ──files of a folder──▶
@@ -33,14 +33,14 @@ _LINGER_S = 5.0
 #: How often the shared folder is looked at for new streams, and rid of old ones.
 _GLANCE_S = 0.25
 _SWEEP_S = 600.0
-#: What nobody has removed for so long was left by a pilot that died.
+#: Streams that are older than this were left by a pilot that died.
 _OLD_S = 3600.0
 _REPORT_S = 10.0
 _LOCK = "relay.lock"
 
 
 class RelayBounds(msgspec.Struct, frozen=True):
-    """How much a relay carries at most."""
+    """Limits of a relay."""
 
     #: Connections at once.
     connections: int = 4096
@@ -50,7 +50,7 @@ class RelayBounds(msgspec.Struct, frozen=True):
 
 
 class RelayTally(msgspec.Struct):
-    """What a relay has carried."""
+    """Counts of a relay."""
 
     open: int = 0
     served: int = 0
@@ -64,7 +64,7 @@ class Relay:
     """Carries bytes to one hub and back."""
 
     def __init__(self, way: Route, bounds: RelayBounds = RelayBounds()) -> None:  # noqa: B008 - frozen
-        """Know where the hub is; nothing is connected before somebody asks for it."""
+        """Take the route to the hub; nothing is connected before the first stream."""
         self._way = way
         self._bounds = bounds
         self.tally = RelayTally()
@@ -97,7 +97,7 @@ class Relay:
                 await asyncio.sleep(_GLANCE_S)
 
     async def report(self) -> None:
-        """Say what is carried, whenever that has changed, until cancelled."""
+        """Log the tally whenever it has changed, until cancelled."""
         told = (0, 0, 0)
         while True:
             await asyncio.sleep(_REPORT_S)
@@ -200,7 +200,7 @@ class Relay:
 
 @contextlib.contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Be the one relay that serves a folder, which not everybody may write to."""
+    """Lock a folder for this relay; refuse one that everybody may write to."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.stat(folder).st_mode & 0o002:

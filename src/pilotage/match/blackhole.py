@@ -3,7 +3,7 @@
 A node is judged against the others on jobs of the same kind: a job that fails everywhere says
 nothing of a node. Of each kind every node has one vote, its latest end, however many jobs it ate.
 The test is Page's CUSUM: each end adds the logarithm of how much likelier it is on a black hole
-than on the other nodes, a sum below zero begins anew, and a sum above the bound condemns. A good
+than on the other nodes, a sum below zero is reset, and a sum above the bound condemns. A good
 node is condemned once in `1 / chance` ends at most (Lorden). The node then rests; after that one
 job is its canary, and each relapse doubles the rest. The same guard can watch sites.
 """
@@ -44,7 +44,7 @@ class BlackHoleRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Kind:
-    """What nodes say of one kind of job."""
+    """Votes of nodes on one kind of job."""
 
     __slots__ = ("votes", "wall")
 
@@ -55,7 +55,7 @@ class _Kind:
         self.wall = 0.0
 
     def vote(self, node: str, now: float, *, ok: bool) -> bool:
-        """Take note of a vote; say whether the node changed its mind."""
+        """Record a vote; return whether the node changed it."""
         before = self.votes.get(node)
         self.votes[node] = (now, ok)
         if before is None:
@@ -71,7 +71,7 @@ class _Kind:
 
 
 class _Streak:
-    """What happened on a node since it began to fail."""
+    """The failures of a node since they began."""
 
     __slots__ = ("ends", "since", "time", "wall")
 
@@ -93,12 +93,12 @@ class _Sentence:
 
 
 class BlackHoleGuard:
-    """What was seen of nodes, and which of them get no work."""
+    """Failures of nodes, and which nodes get no work."""
 
     def __init__(
         self, rules: BlackHoleRules | None = None, *, nodes: int = 65_536, kinds: int = 2048
     ) -> None:
-        """Begin without having seen anything; the numbers bound what is remembered."""
+        """Start empty; the numbers bound what is remembered."""
         self.rules = rules or BlackHoleRules()
         self._bounds = (nodes, kinds)
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
@@ -108,7 +108,7 @@ class BlackHoleGuard:
         self._rests: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def saw(self, node: str, kind: Hashable, ok: bool, wall: float, now: float) -> None:  # noqa: FBT001 - how it ended
-        """Take note of the end of a payload.
+        """Record the end of a payload.
 
         Jobs are of one kind when one is as likely to fail as another: the same autocluster, owner
         and name.
@@ -133,7 +133,7 @@ class BlackHoleGuard:
             self._acquit(kind, known)
 
     def verdict(self, node: str, now: float) -> str:
-        """Say in words why a node gets no work, or nothing."""
+        """Return why a node gets no work; empty if it does."""
         sentence = self._sentences.get(node)
         if sentence is None:
             return ""
@@ -196,7 +196,7 @@ class BlackHoleGuard:
             ))  # fmt: skip
 
     def _unsure(self, streak: _Streak) -> bool:
-        """Say whether failures may still turn out to be the node's, when others have voted."""
+        """Return whether failures may still turn out to be the node's, when others have voted."""
         return any(bad >= good and bad >= 0.5 for bad, good in streak.ends.values())
 
     def _votes(self, known: _Kind, node: str, since: float, now: float) -> tuple[int, int]:

@@ -1,10 +1,14 @@
-"""Queued jobs of one owner, one cluster and one limit, the most urgent first."""
+"""Queued jobs of one owner, cluster and limit, the most urgent first; jobs that enter and leave."""
 
 from __future__ import annotations
 
 import heapq
 import math
 from typing import TYPE_CHECKING
+
+import msgspec
+
+from pilotage.match.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -71,7 +75,27 @@ class Bucket:
         return [(one & _ID, _MIDDLE - (one >> _ID_BITS)) for one in taken]
 
     def pop(self) -> tuple[int, int]:
-        """Take the first job, and its priority."""
+        """Remove the first job; return it and its priority."""
         one = heapq.heappop(self._queue)
         self.stuck = 0.0
         return one & _ID, _MIDDLE - (one >> _ID_BITS)
+
+
+class PickedJob(msgspec.Struct, frozen=True):
+    """A job that may start at a place."""
+
+    job: int
+    priority: int
+    bucket: Bucket
+    charged: float
+
+
+class QueuedJob(msgspec.Struct, frozen=True):
+    """A job that enters the queue."""
+
+    job: int
+    priority: int
+    owner: str
+    cluster: Cluster
+    limit: str = ""
+    not_before: float = 0.0

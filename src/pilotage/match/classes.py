@@ -1,4 +1,4 @@
-"""All slot classes: places that are alike to every queued job are looked at as one."""
+"""Classes of places: places that are alike to every queued job are examined as one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Key = Callable[[str], tuple[float, float]]
 
 
 class Classes:
-    """Which place is of which class, and which buckets are listed where."""
+    """The class of each place, and the buckets listed in each class."""
 
     def __init__(self, key: _Key) -> None:
         """Know no place; `key` says in which order owners come."""
@@ -24,14 +24,14 @@ class Classes:
         self.views: dict[tuple[Any, ...], View] = {}
         self._of: dict[int, View] = {}
         self._significant = frozenset({QUEUE})
-        #: Attributes in which so many places differ that they make no classes.
+        #: Attributes with too many different values to make classes.
         self._vague: frozenset[str] = frozenset()
         #: How many classes there were when places were last sorted.
         self._before = 0
 
     @property
     def crowded(self) -> bool:
-        """Whether so many classes have come up that places had better be sorted anew."""
+        """Whether there are too many classes, so that places should be classified again."""
         return len(self.views) > 2 * self._before + _MOST_VALUES
 
     def of(self, place: Place) -> View:
@@ -52,7 +52,7 @@ class Classes:
                     view.enlist(bucket, self._key)
 
     def drop(self, place: Place) -> None:
-        """Forget a place."""
+        """Remove a place."""
         view = self._of.pop(place.number)
         view.leave(place)
         if not view.places:
@@ -61,14 +61,14 @@ class Classes:
     def sort(
         self, places: Iterable[Place], buckets: Iterable[Bucket], significant: frozenset[str]
     ) -> None:
-        """Class all places anew if other attributes matter than before."""
+        """Classify all places again if other attributes matter than before."""
         if significant != self._significant:
             self.redo(places, buckets, significant)
 
     def redo(
         self, places: Iterable[Place], buckets: Iterable[Bucket], significant: frozenset[str]
     ) -> None:
-        """Class all places anew by the attributes that matter."""
+        """Classify all places again by the attributes that matter."""
         self._significant = significant
         places = list(places)
         self._vague = frozenset(one for one in significant if _is_vague(one, places))
@@ -99,13 +99,13 @@ class Classes:
             view.rerank(owner, key)
 
     def homes(self, cluster: Cluster) -> Iterator[Place]:
-        """Go through the places that could run the jobs of a cluster."""
+        """Yield the places that could run the jobs of a cluster."""
         for view in self.views.values():
             if view.accepts(cluster):
                 yield from view.places.values()
 
     def waiting(self, cluster: Cluster) -> Iterator[Place]:
-        """Go through the places that wait for work and may do, those it likes best first."""
+        """Yield the waiting places that match, those of the highest rank first."""
         views = [one for one in self.views.values() if one.parked and one.accepts(cluster)]
         if cluster.rank is not None:
             views.sort(key=lambda view: cluster.prefers(view.attributes), reverse=True)
@@ -113,20 +113,20 @@ class Classes:
             yield from view.waiting(cluster.cpus)
 
     def suits(self, cluster: Cluster, place: Place) -> bool:
-        """Say whether a place is what a cluster asks for, as far as its class does not tell."""
+        """Return whether a place is what a cluster asks for, as far as its class does not tell."""
         if place.number in cluster.refused_by:
             return False
         return cluster.names.isdisjoint(self._vague) or cluster.accepts(place.attributes)
 
     def hopeless(self, cluster: Cluster) -> bool:
-        """Say whether no place could ever run jobs of a cluster."""
+        """Return whether no place could ever run jobs of a cluster."""
         return not any(
             cluster.could_fit(place) and self.suits(cluster, place) for place in self.homes(cluster)
         )
 
 
 def _is_vague(name: str, places: list[Place]) -> bool:
-    """Say whether places differ too much in an attribute, as in their names."""
+    """Return whether places differ too much in an attribute, as in their names."""
     seen = set()
     for place in places:
         seen.add(_hashable(place.attributes.get(name)))

@@ -1,4 +1,4 @@
-"""One thing that a job asks of an offer: whether it holds, by which values, and what would do."""
+"""One requirement of a job: whether an offer meets it, by which values, and which value would."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Asked:
         return figure(value, self.side.names, up=self.sign in {"<", "<="})
 
     def edit(self, offer: Mapping[str, Any]) -> Edit:
-        """Say how the clause would have to be for this offer."""
+        """Return how the clause would have to be for this offer."""
         have = self.have(offer)
         if isinstance(have, (list, tuple)):
             return self._edit(have)

@@ -1,4 +1,4 @@
-"""Autoclusters: jobs that want the same are looked at once, however many they are."""
+"""Autoclusters: queued jobs with the same requirements are examined as one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GUESS_S = 60.0
 _NEWEST = 0.2
 
 
-#: The attribute that tells a batch queue from a pilot: only jobs that ask for a site go there.
+#: The attribute of batch queues, which pilots lack: only jobs that ask for a site go there.
 QUEUE = "batch_queue"
 
 #: Cores, the bits of memory, and GPUs that jobs need.
@@ -25,7 +25,7 @@ Rough = tuple[int, int, int]
 
 
 class Wants(msgspec.Struct, frozen=True):
-    """All of a job that matching looks at; jobs with equal wants are one cluster."""
+    """The properties of a job that matching uses; jobs with equal ones form one cluster."""
 
     resources: Resources
     requirements: str
@@ -36,7 +36,7 @@ class Wants(msgspec.Struct, frozen=True):
     queues: bool
     #: What the two expressions ask of the job itself.
     job: tuple[tuple[str, Any], ...]
-    #: The definition, if a place could not run jobs of it: they are then looked at by themselves.
+    #: The definition, if a place could not run jobs of it: they then form their own cluster.
     apart: int = 0
 
 
@@ -60,7 +60,7 @@ class Cluster:
         self.time = needs.time
         self.requirements = expr.parse(wants.requirements) if wants.requirements else None
         self.rank = expr.parse(wants.rank) if wants.rank else None
-        #: The attributes of offers that its expressions look at.
+        #: The attributes of offers that its expressions use.
         self.names = frozenset({QUEUE}).union(
             *(one.names for one in (self.requirements, self.rank) if one is not None)
         )
@@ -72,40 +72,40 @@ class Cluster:
 
     @property
     def size(self) -> tuple[int, int, int, int]:
-        """What a job needs: cores, memory, GPUs and disk."""
+        """Resources that a job needs: cores, memory, GPUs and disk."""
         return self.cpus, self.memory, self.gpus, self.disk
 
     @property
     def plain(self) -> bool:
-        """Say whether its jobs need one core and nothing else, as most do."""
+        """Return whether its jobs need one core and nothing else, as most do."""
         return self.cpus == 1 and not (self.memory or self.gpus or self.disk)
 
     def accepts(self, attributes: Mapping[str, Any]) -> bool:
-        """Say whether its requirements hold for offers like this."""
+        """Return whether its requirements hold for offers like this."""
         if attributes.get(QUEUE) and not self.queues:
             return False
         return self.requirements is None or self.requirements.holds(attributes, self.job)
 
     def prefers(self, attributes: Mapping[str, Any]) -> float:
-        """Say how much it would like such an offer."""
+        """Return how much it would like such an offer."""
         return 0.0 if self.rank is None else self.rank.number(attributes, self.job)
 
     def could_fit(self, place: Place) -> bool:
-        """Say whether a job would fit if nothing else ran there."""
+        """Return whether a job would fit if nothing else ran there."""
         return (
             self.cpus <= place.cpus and self.memory <= place.memory and self.gpus <= place.gpus
             and self.disk <= place.disk
         )  # fmt: skip
 
     def fits(self, place: Place) -> bool:
-        """Say whether a job fits into what is free there now."""
+        """Return whether a job fits into what is free there now."""
         return (
             self.cpus <= place.free_cpus and self.memory <= place.free_memory
             and self.gpus <= place.free_gpus and self.disk <= place.free_disk
         )  # fmt: skip
 
     def room(self, place: Place) -> int:
-        """Say how many jobs fit into what is free there now."""
+        """Return how many jobs fit into what is free there now."""
         return min(
             free // need
             for free, need in (
@@ -121,11 +121,11 @@ class Cluster:
 
 
 class Clusters:
-    """All clusters, found by what jobs want."""
+    """All clusters, by the requirements of jobs."""
 
     def __init__(self) -> None:
         self._count = 0
-        #: The attributes of offers that any cluster looks at: offers that agree in them are alike.
+        #: The attributes of offers that any cluster uses: offers that agree in them are alike.
         self.significant = frozenset({QUEUE})
         self._known: dict[Wants, Cluster] = {}
 
@@ -161,13 +161,13 @@ class Clusters:
         return len(self._known)
 
     def keep(self, used: Iterable[Cluster]) -> None:
-        """Forget all clusters but some."""
+        """Remove all clusters but some."""
         self._known = {one.wants: one for one in used}
         self.significant = frozenset({QUEUE}).union(*(one.names for one in self._known.values()))
 
 
 def describe(spec: JobSpec, owner: str) -> dict[str, Any]:
-    """Give what an expression may ask of a job."""
+    """Return the attributes of a job for expressions."""
     needs = spec.resources
     return {
         "cpus": needs.cpus, "memory": needs.memory or 0, "gpus": needs.gpus,

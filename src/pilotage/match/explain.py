@@ -1,4 +1,4 @@
-"""Why a job does not run, why it still does, or how it ended: facts come in, sentences go out."""
+"""Why a job waits, still runs, or ended: facts come in, sentences go out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDED = {
 
 
 def explain(facts: JobFacts) -> Explanation:
-    """Say why a job is where it is, and what would change that."""
+    """Return why a job is where it is, and what would change that."""
     job = facts.job
     match job.state:
         case State.WAITING:
@@ -38,7 +38,7 @@ def explain(facts: JobFacts) -> Explanation:
 
 
 def _under_way(facts: JobFacts) -> Explanation:
-    """Say where a job is on its way to a site, there, or home."""
+    """Return where a job is on its way to a site, there, or home."""
     job = facts.job
     reasons = [ExplainReason(machine.FACTS[job.state].sentence)]
     if facts.where not in {"", "local"}:
@@ -84,7 +84,7 @@ def _held(job: Job) -> Explanation:
     return Explanation(
         f"job {job.id} is held",
         (ExplainReason(job.reason or "no reason was given"),),
-        f"`pilotage release {job.id}` lets it go on, `pilotage cancel {job.id}` calls it off",
+        f"`pilotage release {job.id}` releases it, `pilotage cancel {job.id}` cancels it",
     )
 
 

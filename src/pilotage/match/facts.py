@@ -1,4 +1,4 @@
-"""What explanations are made of: the facts that come in, and the sentences that go out."""
+"""Facts about a job that explanations are made from, and the explanation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pilotage.match.sites import Objection
 
 
 class ExplainReason(msgspec.Struct, frozen=True):
-    """One thing that stands in the way, or that is so."""
+    """One reason."""
 
     #: In a few words.
     text: str
@@ -46,7 +46,7 @@ class LimitUse(msgspec.Struct, frozen=True):
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a job and of what surrounds it."""
+    """Facts about a job and the state of places, limits and pools."""
 
     #: The present, in seconds since 1970.
     now: float

@@ -1,14 +1,14 @@
-"""The nouns of matching."""
+"""What this machine offers to jobs, and whether a job fits."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
+
+from pilotage.job.model import Resources
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a place to run has, in all and free now."""
+    """Resources of a place, in all and free now."""
 
     #: Its name.
     site: str
@@ -23,12 +23,8 @@ class Offer(msgspec.Struct, frozen=True):
     free_gpus: int = 0
 
 
-if TYPE_CHECKING:
-    from pilotage.job.model import Resources
-
-
 def fits(needs: Resources, offer: Offer) -> bool:
-    """Say only whether it fits now; for the loop that fills free places."""
+    """Return whether a job fits into what is free now."""
     return (
         needs.cpus <= offer.free_cpus
         and (needs.memory or 0) <= offer.free_memory
@@ -37,7 +33,7 @@ def fits(needs: Resources, offer: Offer) -> bool:
 
 
 def carve(needs: Resources, offer: Offer, sign: int = -1) -> Offer:
-    """Take a job's share from an offer, or give it back with `sign` = 1."""
+    """Subtract the resources of a job from an offer, or add them with `sign` = 1."""
     return Offer(
         offer.site, offer.cpus, offer.free_cpus + sign * needs.cpus,
         offer.memory, offer.free_memory + sign * (needs.memory or 0),

@@ -13,10 +13,9 @@ from typing import Any
 
 from pilotage.match import reserve
 from pilotage.match import view as barren
-from pilotage.match.bucket import Bucket
+from pilotage.match.bucket import Bucket, PickedJob, QueuedJob
 from pilotage.match.classes import Classes
 from pilotage.match.cluster import Cluster, Clusters
-from pilotage.match.order import PickedJob, QueuedJob
 from pilotage.match.place import Lease, Place, PlaceQuota, Reservation
 from pilotage.match.share import Shares
 from pilotage.match.view import View
@@ -33,7 +32,7 @@ class RunningLimits:
         self._waiting: dict[tuple[str, str], dict[Bucket, None]] = {}
 
     def bar(self, bucket: Bucket) -> bool:
-        """Say whether a limit or a quota keeps a bucket from starting anywhere; it then waits."""
+        """Return whether a limit or a quota keeps a bucket from starting; it then waits."""
         if bucket.limit and self.limited.get(bucket.limit, 0) >= bucket.most:
             self._waiting.setdefault(("limit", bucket.limit), {})[bucket] = None
             return True
@@ -57,7 +56,7 @@ class RunningLimits:
         return [one for key in keys for one in self._waiting.pop(key, ()) if one]
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start over."""
         self.cores, self.limited, self._waiting = {}, {}, {}
 
 
@@ -69,7 +68,7 @@ def _add(counts: dict[str, int], name: str, change: int) -> None:
         counts.pop(name, None)
 
 
-#: Places that wait which are looked at for a new job, and those that are asked in vain.
+#: Waiting places that are examined for a new job, and those that may fail to match.
 _LOOKS = 2000
 _TRIES = 16
 
@@ -114,7 +113,7 @@ class Matcher:
             self._enlist(bucket)
 
     def part(self, owner: str, cluster: Cluster, jobs: Collection[int], new: Cluster) -> None:
-        """Look at queued jobs of a cluster by themselves from now on, as another."""
+        """Move queued jobs of a cluster to another cluster."""
         for bucket in [one for one in self.buckets.values() if one.cluster is cluster]:
             if bucket.owner == owner:
                 since = bucket.since
@@ -140,7 +139,7 @@ class Matcher:
         return min(times, default=None)
 
     def clear(self) -> None:
-        """Forget all jobs, queued or held, and keep the places."""
+        """Remove all jobs, queued or leased, and keep the places."""
         self.buckets, self._delayed, self.stuck, self._touched = {}, [], {}, {}
         self.bounds.clear()
         for place in self.places.values():
@@ -183,7 +182,7 @@ class Matcher:
     # -- places ----------------------------------------------------------------------------------
 
     def join(self, place: Place, now: float = 0.0) -> None:
-        """Take a place into account."""
+        """Add a place."""
         self.leave(place.number, now)
         self.places[place.number] = place
         self.classes.put(place, self.buckets.values())
@@ -191,7 +190,7 @@ class Matcher:
             self._redo()
 
     def leave(self, number: int, now: float) -> None:
-        """Forget a place; whoever asks for this sees to the jobs that it holds."""
+        """Remove a place; the caller handles the jobs that it holds."""
         place = self.places.pop(number, None)
         if place is None:
             return
@@ -201,7 +200,7 @@ class Matcher:
         self.free(place, [(job, None) for job in place.leases], now)
 
     def describe(self, place: Place, attributes: dict[str, Any]) -> None:
-        """Give a place that does not wait for work other attributes."""
+        """Change the attributes of a place that does not wait for work."""
         self.classes.drop(place)
         place.attributes, place.barren = attributes, None
         self.classes.put(place, self.buckets.values())
@@ -217,7 +216,7 @@ class Matcher:
         self.classes.of(place).unpark(place)
 
     def _sort(self) -> None:
-        """Class all places anew when a cluster asks for something that none has asked for."""
+        """Classify all places again when a cluster asks for something that none has asked for."""
         self.classes.sort(self.places.values(), self.buckets.values(), self.clusters.significant)
 
     # -- places that have enough -----------------------------------------------------------------
@@ -241,7 +240,7 @@ class Matcher:
                     yield place, cluster, quota
 
     def _wake(self, place: Place, cluster: Cluster) -> None:
-        """Have a place that waits looked at: it may take more jobs of a cluster."""
+        """Match a waiting place again: it may take more jobs of a cluster."""
         place.barren = None
         for bucket in self.buckets.values():
             if bucket and bucket.cluster is cluster:
@@ -287,7 +286,7 @@ class Matcher:
         return picked
 
     def serve(self, now: float) -> Iterator[tuple[Place, list[PickedJob]]]:
-        """Give new jobs to places that wait for work, the ones they like best first."""
+        """Match new jobs with waiting places, those of the highest rank first."""
         touched, self._touched = self._touched, {}
         for bucket in touched:
             vain: set[int] = set()
@@ -315,7 +314,7 @@ class Matcher:
         return None
 
     def _suits(self, bucket: Bucket, place: Place, now: float) -> bool:
-        """Say whether a job may start at a place now, as far as the place goes."""
+        """Return whether a job may start at a place now, as far as the place goes."""
         cluster, kept = bucket.cluster, place.reserved
         return (
             place.taking and not place.blocked and len(place.leases) < place.slots
@@ -342,7 +341,7 @@ class Matcher:
         return place.reserved is None or reserve.backfills(cluster, place.reserved, now)
 
     def _many(self, view: View, bucket: Bucket, place: Place, ahead: int) -> int:
-        """Say how many jobs of a bucket start at once: one, unless it has no rival and no bound."""
+        """Return how many jobs of a bucket start at once: one if it has rivals or bounds."""
         if not view.alone(bucket) or bucket.limit or place.reserved or self.shares.bounded:
             return 1
         cluster = bucket.cluster
@@ -373,7 +372,7 @@ class Matcher:
         place.kinds[lease.job] = picked.bucket
 
     def undo(self, place: Place, picked: PickedJob, now: float) -> None:
-        """Give back what was picked and could not be had."""
+        """Undo the accounting of a picked job that could not be claimed."""
         place.take(picked.bucket.cluster, -1)
         self._count(picked.bucket, -1)
         self.shares.charge(picked.bucket.owner, -picked.charged, now)
@@ -398,7 +397,7 @@ class Matcher:
             counts[bucket] = counts.get(bucket, 0) + 1
             if wall is not None:
                 bucket.cluster.learn(wall)
-            # Whoever took a core away from others pays for it, also if nothing came of it.
+            # An owner is charged for cores it kept from others, also if the job failed.
             used = place.used(lease, now) if wall is None else wall
             more = bucket.cluster.cpus * used - lease.charged
             due[bucket.owner] = due.get(bucket.owner, 0.0) + more
@@ -423,18 +422,18 @@ class Matcher:
             self.stuck[bucket] = None
 
     def keep(self, place: Place, kept: Reservation) -> None:
-        """Keep a place for a large job."""
+        """Reserve a place for a large job."""
         place.reserved = kept
         kept.bucket.kept = place
 
     def unreserve(self, place: Place) -> None:
-        """Keep a place for nobody any more."""
+        """Release the reservation of a place."""
         if place.reserved:
             place.reserved.bucket.kept = None
             place.reserved = place.barren = None
 
     def usable(self, bucket: Bucket, place: Place, now: float) -> bool:
-        """Say whether it makes sense to keep a place for a bucket."""
+        """Return whether it makes sense to keep a place for a bucket."""
         until = now + (bucket.cluster.time or 0.0)
         return (
             bool(bucket) and place.taking and not place.blocked and until <= place.until

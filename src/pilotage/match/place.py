@@ -1,4 +1,4 @@
-"""A place to run jobs, as the matchmaker sees it: what it has, what is free, who holds what."""
+"""A place to run jobs, as the matchmaker sees it: resources, free room, and leases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Reservation(msgspec.Struct):
 
 
 class PlaceQuota(msgspec.Struct):
-    """How many jobs of a kind a place takes at once, as it has shown by refusing one more."""
+    """The number of jobs of a cluster that a place accepts at once, learnt from a refusal."""
 
     most: int
     #: Seconds between attempts to send more, when the next one is due, and how many more.
@@ -129,18 +129,18 @@ class Place:
         return self.cpus, self.memory, self.gpus, self.disk
 
     def used(self, lease: Lease, now: float) -> float:
-        """Say for how long a job has had its cores; what waits in a batch queue has none yet."""
+        """Return for how long a job has had its cores; what waits in a batch queue has none yet."""
         began = lease.started if self.begins == "running" else lease.began
         return max(0.0, now - began) if began else 0.0
 
     def empty(self) -> None:
-        """Forget all that it holds."""
+        """Remove all entries."""
         self.leases, self.kinds, self.held, self.reserved, self.barren = {}, {}, {}, None, None
         self.free_cpus, self.free_memory = self.cpus, self.memory
         self.free_gpus, self.free_disk = self.gpus, self.disk
 
     def roomy(self, rough: tuple[int, int, int], ahead: int) -> bool:
-        """Say whether jobs that need roughly so much may fit; one core may also be run ahead."""
+        """Return whether jobs that need roughly this much may fit; one core may run ahead."""
         cpus, bits, gpus = rough
         free = self.free_cpus
         enough = cpus <= free or (cpus == 1 and free + ahead > 0)
@@ -157,6 +157,6 @@ class Place:
             del self.held[cluster]
 
     def left(self, cluster: Cluster) -> int:
-        """Say how many more jobs of a cluster it takes, whatever room there is."""
+        """Return how many more jobs of a cluster it takes, whatever room there is."""
         quota = self.quotas.get(cluster)
         return sys.maxsize if quota is None else quota.most - self.held.get(cluster, 0)

@@ -1,4 +1,4 @@
-"""Where a job could run: what all offers say to it, and which of them take work now."""
+"""Where a job could run: which places match it, and which of them take work now."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 class Prospect(msgspec.Struct, frozen=True):
-    """What a job may hope for."""
+    """Where a job may run, now and later."""
 
     #: How it goes together with all offers that are not lost.
     why: MatchReport
@@ -55,20 +55,20 @@ class Prospect(msgspec.Struct, frozen=True):
 
     @property
     def never(self) -> bool:
-        """Say whether there are offers, and none could ever run it."""
+        """Return whether there are offers, and none could ever run it."""
         return bool(self.why.offers) and not self.why.ever and not self.idle
 
     @property
-    def nobody(self) -> bool:
-        """Say whether there is no offer at all."""
+    def no_offers(self) -> bool:
+        """Return whether there is no offer at all."""
         return not self.why.offers and not self.idle
 
 
 class Offers:
-    """All offers; jobs that want the same are compared with them once."""
+    """All offers; jobs with the same requirements are compared with them once."""
 
     def __init__(self, offered: Sequence[Offered], now: float) -> None:
-        """Take offers as they are now."""
+        """Use the present offers."""
         self._now = now
         self._kinds: dict[str, list[Offered]] = {}
         for one in offered:
@@ -87,7 +87,7 @@ class Offers:
         return sum(len(offered) for kind, offered in self._kinds.items() if kind != LOST)
 
     def prospect(self, spec: JobSpec, owner: str) -> Prospect:
-        """Say what a job may hope for."""
+        """Return what a job may hope for."""
         cluster = self._clusters.of(spec, owner)
         if cluster.number not in self._known:
             self._known[cluster.number] = self._look(cluster)
@@ -125,7 +125,7 @@ class Offers:
 
 
 def _short(cluster: Cluster, slots: Sequence[PlaceClass]) -> tuple[str, ...]:
-    """Say what is too little of that which is free where the job could run."""
+    """Return what is too little of that which is free where the job could run."""
     wanted = cluster.wants.resources
     needs = {name: getattr(wanted, name) or 0 for name in ("cpus", "memory", "gpus", "disk")}
     homes = [

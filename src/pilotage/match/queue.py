@@ -1,4 +1,4 @@
-"""The one queue: places ask it for work and tell it what ended; each answer is on disk first."""
+"""The job queue: places report ended jobs and ask for work; each answer is on disk first."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.match")
 Change = Callable[[TurnRecords, Db, float], None]
-#: The place of a question that no place asks.
-NOBODY = -1
+#: The place of a request that no place makes.
+NO_PLACE = -1
 
 
 class JobQueue:
     """Collects what places say while a turn is being written, and makes it the next turn."""
 
     def __init__(
-        self, writer: Writer, matcher: Matcher, folder: str, clock: Clock, dice: random.Random
-    ) -> None:
-        """Get ready; the first turn reads the queue from the store."""
+        self, writer: Writer, matcher: Matcher, folder: str, clock: Clock, dice: random.Random,
+        may_come: Callable[[Cluster], bool] = lambda _: False,
+    ) -> None:  # fmt: skip
+        """Prepare; the first turn reads the queue from the store.
+
+        `may_come` returns whether a place that could run a kind of jobs may appear by itself.
+        """
         self._writer = writer
         self._ledger = TurnRecords(matcher, folder, dice)
         self._clock = clock
@@ -44,22 +48,21 @@ class JobQueue:
         self.on_end: list[Callable[[list[tuple[int, int]]], None]] = []
         #: Told of queued jobs that are workflows, after this is on disk.
         self.on_workflows: Callable[[list[int]], None] = lambda _: None
-        #: Says whether a place may come by itself that jobs of a kind could run at.
-        self.hope: Callable[[Cluster], bool] = lambda _: False
+        self._may_come = may_come
         #: Whether the last turn failed for a reason that is ours.
         self.broken = ""
 
     # -- what others call, from the event loop's thread ------------------------------------------
 
     def poke(self) -> None:
-        """Look at the queue: something may be new."""
+        """Start a turn: there may be new jobs."""
         if self._flying:
             self._again = True
         else:
             self._fly()
 
     def now(self) -> float:
-        """Say what time it is by the clock of the queue."""
+        """Return the time by the clock of the queue."""
         return self._clock.now()
 
     def change(self, change: Change) -> None:
@@ -68,13 +71,13 @@ class JobQueue:
         self.poke()
 
     def ask(self, request: PlaceRequest) -> None:
-        """Say what ended at a place and ask for work; the answer is a call of `request.answer`."""
+        """Report what ended at a place and ask for work; `request.answer` gets the answer."""
         self._batch.requests.append(request)
         self._asking[request.place] = request
         self.poke()
 
     def follow_ends(self, follower: Callable[[Db, float], None]) -> None:
-        """Have something done in the transaction of each turn in which jobs ended.
+        """Call `follower` in the transaction of each turn in which jobs ended.
 
         Jobs that it adds are matched in the same turn.
         """
@@ -82,10 +85,10 @@ class JobQueue:
 
     def never(self, _db: Db) -> set[int]:
         """Name the definitions whose jobs no place could ever run; in the writer's thread only."""
-        return self._ledger.never(self.hope)
+        return self._ledger.never(self._may_come)
 
     def nudge(self, place: int) -> None:
-        """Have a place that waits, or is about to, answered at once."""
+        """Answer a place that waits, or is about to, at once."""
         if request := self._asking.get(place):
             request.park = False
         self.change(lambda ledger, _db, _now: ledger.unpark(place))
@@ -93,7 +96,7 @@ class JobQueue:
     def exchange(
         self, place: int, ends: list[EndedJob], *, ahead: int = 0, park: bool = False
     ) -> asyncio.Future[Granted]:
-        """Say what ended at a place, at once, and return what the answer will be."""
+        """Report what ended at a place and return a future of the answer."""
         heard: asyncio.Future[Granted] = self._loop.create_future()
         request = PlaceRequest(
             place, lambda granted: _hear(heard, granted), ends, ahead, park,
@@ -112,13 +115,13 @@ class JobQueue:
                 ledger.attempt(db, lambda: change(ledger, db, now), now)
             except NOT_NOW:
                 raise
-            except Exception as error:  # noqa: BLE001 - whoever asked must learn of it
+            except Exception as error:  # noqa: BLE001 - the caller gets the error
                 failed.append(error)
 
         done: asyncio.Future[Granted] = self._loop.create_future()
         self._batch.changes.append(guarded)
         # A request of no place is answered as all others, when the turn is on disk.
-        self.ask(PlaceRequest(NOBODY, lambda granted: _hear(done, granted)))
+        self.ask(PlaceRequest(NO_PLACE, lambda granted: _hear(done, granted)))
         await done
         if failed:
             raise failed[0]
@@ -138,7 +141,7 @@ class JobQueue:
         try:
             self._loop.call_soon_threadsafe(what, *values)
         except RuntimeError:
-            # The loop is closed: nobody waits for the answer any more.
+            # The loop is closed: no caller waits for the answer.
             _log.debug("a turn ended after its loop")
 
     def _land(self, batch: TurnBatch, done: Future[TurnOutcome]) -> None:
@@ -170,7 +173,7 @@ class JobQueue:
             self._fly()
 
     def _fail(self, batch: TurnBatch, error: BaseException) -> None:
-        """Go on after a turn that could not be written: nobody was told anything."""
+        """Retry a turn that could not be written: no request was answered."""
         self.broken = str(error)
         if not isinstance(error, errors.StoreUnavailable):
             _log.error("a turn of the matchmaker failed", exc_info=error)

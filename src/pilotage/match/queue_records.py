@@ -1,27 +1,23 @@
-"""The matchmaker's books: what is queued, who holds what, and how attempts ended."""
+"""Queued jobs, leases and ends of attempts: the store's rows in memory."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.base.owner import me
 from pilotage.job import bulk, moves, records
-from pilotage.job.model import Workflow
+from pilotage.job.model import JobSpec, Workflow
 from pilotage.match.blackhole import BlackHoleGuard
+from pilotage.match.bucket import QueuedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import QueuedJob
 from pilotage.match.place import Lease, Place, mark
 from pilotage.store import Db
-
-if TYPE_CHECKING:
-    from pilotage.job.model import JobSpec
-    from pilotage.store import Db
 
 #: Definitions kept at hand.
 _MOST = 20_000
@@ -45,7 +41,7 @@ class Specs:
 
 
 class QueueRecords:
-    """What the store says, in memory; only the thread that writes to the store may touch it."""
+    """Queue and leases in memory; only the writer thread may use it."""
 
     def __init__(self, matcher: Matcher, dice: random.Random) -> None:
         self.matcher = matcher
@@ -72,7 +68,7 @@ class QueueRecords:
         }  # fmt: skip
 
     def join(self, place: Place, marks: Callable[[str], bool] | None = None) -> None:
-        """Take a place in, with the attempts that it holds already by its mark, or by `marks`."""
+        """Add a place, with the attempts that it already holds by its mark, or by `marks`."""
         self.matcher.join(place)
         mine = [one for one in self.orphans if marks(one)] if marks else [place.holder]
         for name in mine:
@@ -86,7 +82,7 @@ class QueueRecords:
         self.holder[lease.job] = place
 
     def tidy(self) -> None:
-        """Forget what no job needs any more."""
+        """Drop clusters that no job needs."""
         used = self.matcher.tidy()
         if used is not None:
             self._clusters = {key: one for key, one in self._clusters.items() if one in used}
@@ -94,7 +90,7 @@ class QueueRecords:
     # -- ends ------------------------------------------------------------------------------------
 
     def finish(self, db: Db, ends: Iterable[tuple[int, list[bulk.EndedJob]]], now: float) -> None:
-        """Record what ended; who does not hold a job any more is only heard if nobody else does."""
+        """Record what ended; a former holder counts only if no other place holds the job."""
         heard = []
         for number, reported in ends:
             place = self.matcher.places.get(number)
@@ -105,7 +101,7 @@ class QueueRecords:
                     one.held = True
                     mine[one.job] = one
                 elif one.job not in self.holder and one.end.ok:
-                    # It comes late, and counts only if nobody has begun anew.
+                    # It comes late, and counts only if no new attempt has begun.
                     late = db.row("attempt_facts", job=one.job, number=one.attempt)
                     if late and late[1] in (place.marks if place else {mark(number)}):
                         heard.append(bulk.EndedJob(one.job, one.attempt, late[0], one.end))
@@ -135,7 +131,7 @@ class QueueRecords:
         cluster.refused_by.add(place.number)
 
     def record(self, db: Db, ended: list[bulk.EndedJob], now: float) -> None:
-        """Write ends down, whoever held the jobs."""
+        """Record ends, independent of the holder."""
         if ended:
             bulk.finish(
                 db, ended, lambda number: self.specs.get(db, number), now=now, dice=self.dice
@@ -193,7 +189,7 @@ class QueueRecords:
         return QueuedJob(job, priority, owner, cluster, limit, not_before)
 
     def reload(self, db: Db, now: float) -> None:
-        """Read the queue and who holds what anew."""
+        """Read the queue and the leases again."""
         self.matcher.clear()
         self.holder = {}
         self._seq = db.value("journal_last")

@@ -1,4 +1,4 @@
-"""Why a queued job does not start: what offers, limits, quotas and the queue say to it."""
+"""Why a queued job does not start: places, limits, quotas and its position in the queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pilotage.match.sites import Objection
 from pilotage.match.why import Clause, RequirementChange
 
 _FEW = 5
-NOBODY = "there are no pilots, and this machine runs no jobs"
+NO_PLACES = "there are no pilots, and this machine runs no jobs"
 ENROL = (
     "`pilotage token new enrol` makes a token for pilots, which `pilotage pilot run` "
     "takes; `pilotage up` runs jobs on this machine"
@@ -27,23 +27,23 @@ _IDLE = {
 
 
 def explain(facts: JobFacts) -> Explanation:
-    """Say why a queued job does not start, and what would change that."""
+    """Return why a queued job does not start, and what would change that."""
     found = facts.prospect
     if found is None or found.ever or facts.kept:
         return _in_line(facts, found)
     if facts.site is not None and not facts.hope:
         return _site(facts, facts.site)
-    if facts.hope and (found.nobody or found.never):
+    if facts.hope and (found.no_offers or found.never):
         return _hoped(facts)
-    if found.nobody:
+    if found.no_offers:
         return _nobody(facts)
     return _never(facts, found) if found.never else _idle(facts, found)
 
 
 def brief(found: Prospect) -> str:
-    """Say in one line why a job finds no room; nothing if there is some."""
-    if found.nobody:
-        return NOBODY
+    """Return why a job finds no room; nothing if there is some."""
+    if found.no_offers:
+        return NO_PLACES
     if found.never:
         clauses = [one for one in found.why.clauses if one.failing == one.offers]
         return "; ".join(one.words for one in (clauses or found.why.clauses)[:_FEW])
@@ -62,7 +62,7 @@ def advice(changes: tuple[RequirementChange, ...]) -> str:
 
 
 def _site(facts: JobFacts, found: Objection) -> Explanation:
-    """Say why the site that a job names does not take it."""
+    """Return why the site that a job names does not take it."""
     headline = f"job {facts.job.id} is queued, and its site does not take it now"
     if found.final:
         headline = f"job {facts.job.id} is queued, and its site will never take it"
@@ -74,21 +74,21 @@ def _site(facts: JobFacts, found: Objection) -> Explanation:
 
 
 def _hoped(facts: JobFacts) -> Explanation:
-    """Say which pool will have a pilot for it."""
+    """Return which pool will have a pilot for it."""
     headline = f"job {facts.job.id} is queued, and waits for a pilot of a pool"
     return Explanation(headline, facts.pools[:_FEW], facts.advice)
 
 
 def _nobody(facts: JobFacts) -> Explanation:
     headline = f"job {facts.job.id} is queued, and there is nothing that could run it"
-    reasons = (ExplainReason(NOBODY), *facts.pools[:_FEW], *_coming(facts))
+    reasons = (ExplainReason(NO_PLACES), *facts.pools[:_FEW], *_coming(facts))
     return Explanation(headline, reasons, facts.advice or ENROL)
 
 
 def _never(facts: JobFacts, found: Prospect) -> Explanation:
     job, why = facts.job, found.why
     reasons = (*map(_clause, why.clauses[:_FEW]), *facts.pools[:_FEW], *_coming(facts))
-    cancel = f"`pilotage cancel {job.id}`, then submit it anew; or start pilots that have it"
+    cancel = f"`pilotage cancel {job.id}`, then submit it again; or start pilots that have it"
     suggestion = facts.advice or "; ".join(filter(None, (advice(why.changes), cancel)))
     headline = f"job {job.id} is queued, and can never start on what is offered now"
     return Explanation(headline, reasons, suggestion)
@@ -126,7 +126,7 @@ def _in_line(facts: JobFacts, found: Prospect | None) -> Explanation:
 
 
 def _no_room(found: Prospect) -> list[ExplainReason]:
-    """Say what is short where it could run, and why it could not run elsewhere."""
+    """Return what is short where it could run, and why it could not run elsewhere."""
     if not found.ever:
         return []
     when = "when it is free" if found.ever == 1 else "when they are free"

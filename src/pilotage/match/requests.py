@@ -1,4 +1,4 @@
-"""What places and the matchmaker say to each other."""
+"""Requests of places to the matchmaker, and its answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Granted(msgspec.Struct):
-    """What a place gets as the answer of a turn."""
+    """The answer of a turn to a place."""
 
     claims: list[moves.Claim]
     stops: list[Stop]
@@ -28,11 +28,11 @@ class Granted(msgspec.Struct):
 
 
 def _no_matter(_error: Exception) -> None:
-    """Leave it at that."""
+    """Ignore the error."""
 
 
 class PlaceRequest(msgspec.Struct, eq=False):
-    """What a place says, and how it hears."""
+    """A request of a place: its ended jobs, and a callback for the answer."""
 
     place: int
     answer: Callable[[Granted], None]
@@ -41,12 +41,12 @@ class PlaceRequest(msgspec.Struct, eq=False):
     ahead: int = 0
     #: Whether it waits when there is nothing to do.
     park: bool = False
-    #: How it hears that what it said cannot be dealt with at all.
+    #: Called with the error if the request cannot be handled at all.
     refuse: Callable[[Exception], None] = _no_matter
 
 
 class TurnOutcome(msgspec.Struct):
-    """What a turn came to, once it is on disk."""
+    """The result of a turn, once it is on disk."""
 
     answers: list[tuple[PlaceRequest, Granted]]
     ended: list[tuple[int, int]]

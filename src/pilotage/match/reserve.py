@@ -1,4 +1,4 @@
-"""Room for large jobs: a place is kept for one that has waited long, and small ones backfill."""
+"""Reservations: a place is kept for a large job that has waited long; small jobs backfill."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pilotage.match.place import Lease, Place, Reservation
 
 
 def expected_end(lease: Lease, cluster: Cluster, now: float) -> float:
-    """Say when a job will have ended: by its limit, or as others of its kind."""
+    """Return when a job will have ended: by its limit, or as others of its kind."""
     wall = cluster.time if cluster.time is not None else cluster.last_wall
     return max(now, lease.started + wall)
 
 
 def plan(bucket: Bucket, place: Place, now: float) -> Reservation | None:
-    """Say when a place will have room for the first job of a bucket, and what is left then."""
+    """Return when a place will have room for the first job of a bucket, and what is left then."""
     cluster = bucket.cluster
     if not cluster.could_fit(place) or not place.taking or place.blocked or place.reserved:
         return None
@@ -53,7 +53,7 @@ def best(bucket: Bucket, places: Iterable[Place], now: float) -> tuple[Place, Re
 
 
 def backfills(cluster: Cluster, reserved: Reservation, now: float) -> bool:
-    """Say whether a job may run beside a reservation: it ends before, or fits beside it."""
+    """Return whether a job may run beside a reservation: it ends before, or fits beside it."""
     if cluster.time is not None and now + cluster.time <= reserved.at:
         return True
     return (

@@ -13,7 +13,7 @@ import msgspec
 
 from pilotage.base import errors
 
-#: Sums are rescaled when the weight of a second is so many doublings above that of the epoch.
+#: Sums are rescaled when the weight of a second is this many doublings above that of the epoch.
 _DOUBLINGS = 256
 
 
@@ -27,7 +27,7 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
-    """What the store keeps of an owner."""
+    """The stored usage of an owner."""
 
     owner: str
     #: Core-seconds, decayed until `time`.
@@ -43,6 +43,58 @@ _PLAIN = Slice()
 def group_of(owner: str) -> str:
     """Return the group of an owner; a user without one is a group."""
     return owner.partition("/")[0]
+
+
+class OwnerUsage(msgspec.Struct, frozen=True):
+    """What one owner has used, and what it is entitled to."""
+
+    owner: str
+    #: Core-seconds: decayed until now, and in all.
+    usage: float
+    total: float
+    #: Jobs by state.
+    running: int
+    queued: int
+    slice: Slice
+    #: The part of all places that is due to it.
+    part: float
+
+
+def table(
+    rows: Iterable[tuple[str, float, float, float]], counts: Iterable[tuple[str, str, int]],
+    slices: Mapping[str, Slice], users: Iterable[str], half_life: float, now: float,
+) -> list[OwnerUsage]:  # fmt: skip
+    """Return the usage of all owners by name, those of `users` that have used nothing too.
+
+    `rows` are those of the store, as `UsageRow`; `counts` are jobs by owner and state.
+    """
+    used = {
+        owner: (value * 2.0 ** (min(0.0, since - now) / half_life), total)
+        for owner, value, since, total in rows
+    }
+    jobs = {(owner, state): count for owner, state, count in counts}
+    owners = sorted({*used, *(owner for owner, _ in jobs), *users})
+    parts = parts_of({name: one.weight for name, one in slices.items()}, owners)
+    return [
+        OwnerUsage(
+            owner, *used.get(owner, (0.0, 0.0)), jobs.get((owner, "running"), 0),
+            jobs.get((owner, "queued"), 0), slices.get(owner, _PLAIN), parts[owner],
+        )
+        for owner in owners
+    ]  # fmt: skip
+
+
+def parts_of(weights: Mapping[str, float], owners: Iterable[str]) -> dict[str, float]:
+    """Return the part of all that is due to each owner: of all groups, then within its group."""
+    members: dict[str, dict[str, float]] = {}
+    for owner in owners:
+        members.setdefault(group_of(owner), {})[owner] = weights.get(owner, 1.0)
+    whole = sum(weights.get(group, 1.0) for group in members)
+    return {
+        owner: weights.get(group, 1.0) / whole * weight / sum(inside.values())
+        for group, inside in members.items()
+        for owner, weight in inside.items()
+    }
 
 
 class Shares:
@@ -138,7 +190,7 @@ class Shares:
         return [UsageRow(owner, self.usage(owner, now), now, self.total(owner)) for owner in chosen]
 
     def load(self, rows: Iterable[UsageRow]) -> None:
-        """Take up rows of the store; they may have been written under another half-life."""
+        """Load rows of the store; they may have been written under another half-life."""
         for row in rows:
             weight = self._weight(row.time, 0.0)
             self._sums[row.owner] = row.value * weight

@@ -23,17 +23,17 @@ _LIST = "`pilotage site ls` lists the sites"
 
 
 class SiteCause(StrEnum):
-    """What keeps a site from taking a job."""
+    """A reason why a site does not take a job."""
 
     #: There is no such site.
     UNKNOWN = "unknown"
-    #: Nothing was heard of it yet.
+    #: It has not reported yet.
     UNHEARD = "unheard"
     #: No pilot is there, and nothing else serves it.
     UNSERVED = "unserved"
-    #: It was heard of, and is not any more.
+    #: It has stopped reporting.
     SILENT = "silent"
-    #: It is heard of, and cannot work: its batch system or the way to it fails.
+    #: It reports, but cannot work: its batch system or the connection to it fails.
     TROUBLE = "trouble"
     #: A person asked that it is given nothing.
     DRAINED = "drained"
@@ -48,7 +48,7 @@ _FINAL = frozenset({SiteCause.UNKNOWN, SiteCause.COMMAND, SiteCause.APPLICATION}
 
 
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a site."""
+    """Facts about a site."""
 
     name: str
     #: What keeps it from taking any job; nothing if it takes jobs.
@@ -57,7 +57,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None = None
     #: Who asked for it.
     by: str = ""
-    #: The same in words of whoever asked or looked.
+    #: The reason as given by the person or the check.
     words: str = ""
     #: Applications that it runs; nothing means that it runs any program.
     applications: tuple[str, ...] | None = None
@@ -79,7 +79,7 @@ class Objection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def final(self) -> bool:
-        """Whether it will not go away by itself."""
+        """Whether the problem is permanent."""
         return self.cause in _FINAL
 
 
@@ -87,18 +87,18 @@ class SiteView(msgspec.Struct, frozen=True):
     """All sites that are known."""
 
     known: Mapping[str, SiteLimits]
-    #: Why there may be others, of which nothing was heard yet; empty if there are none.
+    #: Why there may be others that have not reported yet; empty if there are none.
     unsure: str = ""
 
     def judge(self, spec: JobSpec) -> Objection | None:
-        """Say why the site that a job names does not take it; nothing if it does."""
+        """Return why the site that a job names does not take it; nothing if it does."""
         if not spec.site or isinstance(spec.recipe, Workflow):
             return None
         own = isinstance(spec.recipe, App)
         return self.object(spec.site, wish.application(spec.recipe), named=own)
 
     def object(self, name: str, app: str, *, named: bool) -> Objection | None:
-        """Say why a site does not take a job that runs an application.
+        """Return why a site does not take a job that runs an application.
 
         Unless it is `named`, the application is one that takes programs or functions.
         """
@@ -133,7 +133,7 @@ class SiteView(msgspec.Struct, frozen=True):
 
 
 def offering(name: str, applications: tuple[str, ...] | None) -> SiteView:
-    """Return what the agent of one site says of it; no applications mean that it was not heard."""
+    """Return the report of the agent of one site; no applications mean that there is none."""
     if applications is None:
         return SiteView({}, "no heartbeat of it has come")
     return SiteView({name: SiteLimits(name=name, applications=applications)})
@@ -146,12 +146,12 @@ def refusal(found: Objection, now: float) -> errors.PilotageError:
 
 
 def sentence(found: Objection, now: float) -> str:
-    """Say why a site does not take a job, and what a person can do."""
+    """Return why a site does not take a job, and what a person can do."""
     return f"{message(found, now)}; {hint(found)}"
 
 
 def message(found: Objection, now: float) -> str:
-    """Say in a sentence why a site does not take a job."""
+    """Return why a site does not take a job."""
     said = _said(found, now)
     return f"{said}: {found.words}" if found.words else said
 
@@ -180,7 +180,7 @@ def _said(found: Objection, now: float) -> str:
 
 
 def hint(found: Objection) -> str:
-    """Say what a person can do."""
+    """Return what a person can do."""
     match found.cause:
         case SiteCause.UNKNOWN:
             return f"did you mean `{found.nearest}`? {_LIST}" if found.nearest else _LIST

@@ -1,4 +1,4 @@
-"""Jobs that programs submit, from wherever: checked, bounded, and the same key twice is one job."""
+"""Jobs submitted by programs: checked, bounded, and deduplicated by key."""
 
 from __future__ import annotations
 

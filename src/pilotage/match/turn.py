@@ -14,9 +14,8 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.job import bulk, moves, retry
 from pilotage.match import reserve
-from pilotage.match.bucket import Bucket
+from pilotage.match.bucket import Bucket, PickedJob
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import PickedJob
 from pilotage.match.place import Lease, Place, mark
 from pilotage.match.queue_records import QueueRecords
 from pilotage.match.requests import Granted, PlaceRequest, Stop, TurnOutcome
@@ -24,13 +23,13 @@ from pilotage.store import OUTSIDE, Db
 
 _log = logging.getLogger("pilotage.match")
 
-#: What is no fault of whoever asks: the store cannot be written now.
+#: Errors that are no fault of the request: the store cannot be written now.
 NOT_NOW: tuple[type[Exception], ...] = (errors.StoreUnavailable, *OUTSIDE)
 _WORDS = {"cancel": "cancelled by a person", "hold": "held by a person"}
 
 
 class TurnBatch(msgspec.Struct):
-    """All that was asked for since the last turn."""
+    """All requests since the last turn."""
 
     #: Changes of places, in order; they may use the store.
     changes: list[Callable[[TurnRecords, Db, float], None]] = []
@@ -38,7 +37,7 @@ class TurnBatch(msgspec.Struct):
 
 
 class TurnRecords(QueueRecords):
-    """The books, and who waits for what; only the thread that writes to the store may touch it."""
+    """Queue records and waiting requests; only the writer thread may use it."""
 
     def __init__(self, matcher: Matcher, folder: str, dice: random.Random) -> None:
         super().__init__(matcher, dice)
@@ -79,14 +78,14 @@ class TurnRecords(QueueRecords):
         return TurnOutcome(answers, self.ended, self.matcher.next_due, refused, self.workflows)
 
     def attempt(self, db: Db, step: Callable[[], None], now: float) -> None:
-        """Do a step wholly or not at all: what it changed before it failed is read anew."""
+        """Do a step wholly or not at all: what it changed before it failed is read again."""
         try:
             with db.savepoint():
                 step()
         except NOT_NOW:
             raise
         except errors.PilotageError:
-            # Whoever refuses says so before anything is changed.
+            # A refusal comes before anything is changed.
             raise
         except Exception:
             self._read_anew(db, now)
@@ -98,8 +97,8 @@ class TurnRecords(QueueRecords):
             self.attempt(db, step, now)
         except NOT_NOW:
             raise
-        except Exception as error:  # noqa: BLE001 - whoever asked for it hears of it
-            _log.exception("a change of the matchmaker's books failed and is left out")
+        except Exception as error:  # noqa: BLE001 - the request gets the error
+            _log.exception("a change of the matchmaker's records failed and is left out")
             return error
         return None
 
@@ -117,7 +116,7 @@ class TurnRecords(QueueRecords):
         return [(one, error) for one, error in failed if error is not None]
 
     def settled(self, outcome: TurnOutcome) -> None:
-        """Hear that the turn is on disk; who is answered waits no more."""
+        """Note that the turn is on disk; answered requests wait no longer."""
         self._doubt = False
         self._empty, self._asked = [], []
         for request, granted in outcome.answers:
@@ -138,7 +137,7 @@ class TurnRecords(QueueRecords):
             self._empty.append((request, Granted([], [])))
 
     def lose(self, db: Db, number: int, end: retry.AttemptEnd, now: float) -> None:
-        """Take a place away; what it held counts as ended like this."""
+        """Remove a place; its attempts count as ended like this."""
         self.unpark(number)
         place = self.matcher.places.get(number)
         if place is not None:
@@ -155,7 +154,7 @@ class TurnRecords(QueueRecords):
         self._stops.pop(number, None)
 
     def stop(self, place: Place, lease: Lease, words: str, now: float) -> None:
-        """Have a job ended where it runs."""
+        """Stop a job where it runs."""
         if not lease.stopping:
             lease.stopping = now
             stops = self._stops.setdefault(place.number, {})
@@ -244,7 +243,7 @@ class TurnRecords(QueueRecords):
     def _answers(
         self, requests: list[PlaceRequest], granted: dict[int, Granted]
     ) -> list[tuple[PlaceRequest, Granted]]:
-        """Answer all who asked, and those who waited and now have something to do."""
+        """Answer all requests of the turn, and waiting ones that now have work."""
         answers = list(self._empty)
         waiting = [self._parked[one] for one in {**granted, **self._stops} if one in self._parked]
         told = {request for request, _ in answers}
@@ -259,7 +258,7 @@ class TurnRecords(QueueRecords):
         return answers
 
 
-#: Buckets that are looked at in one round, and places for each.
+#: Buckets that are examined in one round, and places for each.
 _A_ROUND = 8
 _LOOKS = 1000
 
@@ -276,7 +275,7 @@ def charge_running(matcher: Matcher, now: float) -> None:
 
 
 def keep_room(matcher: Matcher, now: float) -> None:
-    """Keep a place for each large job that has found too little room for too long."""
+    """Reserve a place for each large job that has waited too long."""
     for place in [one for one in matcher.places.values() if one.reserved]:
         if place.reserved and not matcher.usable(place.reserved.bucket, place, now):
             matcher.unreserve(place)
@@ -286,7 +285,7 @@ def keep_room(matcher: Matcher, now: float) -> None:
             del matcher.stuck[bucket]
         elif bucket.kept is None and now - bucket.stuck > matcher.patience and tried < _A_ROUND:
             tried += 1
-            # Whoever finds nothing makes way for the next.
+            # A bucket that finds nothing goes to the end of the line.
             matcher.stuck[bucket] = matcher.stuck.pop(bucket)
             homes = _homes(matcher, bucket, now)
             if found := reserve.best(bucket, homes, now):
@@ -305,7 +304,7 @@ def preempt(matcher: Matcher, now: float) -> list[tuple[Place, Lease]]:
         for place in _homes(matcher, bucket, now):
             found = reserve.victims(bucket, place, bucket.first[1])
             if found and place.reserved is None:
-                # Else the room would be given to whoever comes first.
+                # Else the room would be given to the next job.
                 matcher.keep(place, found[1])
                 chosen += [(place, lease) for lease in found[0]]
                 break
@@ -313,7 +312,7 @@ def preempt(matcher: Matcher, now: float) -> list[tuple[Place, Lease]]:
 
 
 def _homes(matcher: Matcher, bucket: Bucket, now: float) -> Iterator[Place]:
-    """Go through places that could be kept for a bucket, so many that it takes no time."""
+    """Yield places that could be reserved for a bucket, a bounded number of them."""
     fitting = (
         place
         for place in matcher.classes.homes(bucket.cluster)

@@ -51,7 +51,7 @@ class View:
         self._serial = 0
 
     def accepts(self, cluster: Cluster) -> bool:
-        """Say whether jobs of a cluster may ever run on some place of this class."""
+        """Return whether jobs of a cluster may ever run on some place of this class."""
         known = self._accepts.get(cluster.number)
         if known is None:
             known = self._accepts[cluster.number] = any(
@@ -60,7 +60,7 @@ class View:
         return known
 
     def join(self, place: Place) -> bool:
-        """Take a place in; say whether it is larger than all others, so that more may fit."""
+        """Add a place; return whether it is larger than all others, so that more may fit."""
         self.places[place.number] = place
         size = place.size
         self._sizes[size] = self._sizes.get(size, 0) + 1
@@ -71,7 +71,7 @@ class View:
         return True
 
     def leave(self, place: Place) -> None:
-        """Forget a place."""
+        """Remove a place."""
         del self.places[place.number]
         self.unpark(place)
         size = place.size
@@ -99,7 +99,7 @@ class View:
                 del self.parked[room]
 
     def waiting(self, cpus: int) -> Iterator[Place]:
-        """Give the places that wait and have so many cores free, those with the fewest first."""
+        """Yield waiting places with this many free cores, those with the fewest first."""
         for room in sorted(one for one in self.parked if one >= cpus):
             yield from self.parked[room].values()
 
@@ -139,12 +139,12 @@ class View:
         if owner in self._keys:
             self.rank(owner, key)
             if len(self._owners) > 2 * len(self._keys) + 64:
-                # Nobody has looked for long: what is out of date would pile up.
+                # Not read for long: outdated entries would pile up.
                 self._owners = [(key, owner) for owner, key in self._keys.items()]
                 heapq.heapify(self._owners)
 
     def owners(self, key: Callable[[str], _Key]) -> Iterator[str]:
-        """Give the owner who is due first, again and again, until `pass_over` leaves none."""
+        """Yield the owner that is due first, repeatedly, until `pass_over` leaves none."""
         while self._owners:
             stored, owner = self._owners[0]
             if self._keys.get(owner) != stored:
@@ -158,7 +158,7 @@ class View:
             yield owner
 
     def pass_over(self, owner: str) -> bool:
-        """Take the first owner out; say whether it still has a line here."""
+        """Remove the first owner; return whether it still has a line here."""
         heapq.heappop(self._owners)
         del self._keys[owner]
         return bool(self._lines.get(owner))
@@ -169,7 +169,7 @@ class View:
             self.rank(owner, key(owner))
 
     def alone(self, bucket: Bucket) -> bool:
-        """Say whether no other bucket waits for places of this class."""
+        """Return whether no other bucket waits for places of this class."""
         return len(self._listed) == 1 and bucket in self._listed
 
     def first(
@@ -178,7 +178,7 @@ class View:
     ) -> Bucket | None:  # fmt: skip
         """Find the most urgent bucket of an owner that is allowed to run now.
 
-        Lines that need more than there is are not searched; `short` hears of the first of each.
+        Lines that need more than there is are skipped; `short` is called with the first of each.
         """
         found: Bucket | None = None
         lines = self._lines.get(owner, {})
@@ -245,7 +245,7 @@ def note_barren(place: Place, view: View, ahead: int) -> None:
 
 
 def still_barren(place: Place, view: View, allowed: Callable[[Bucket], bool], ahead: int) -> bool:
-    """Say whether nothing that is new may start where nothing was found before."""
+    """Return whether nothing that is new may start where nothing was found before."""
     if place.barren is None or place.barren[0] is not view:
         return False
     room, before = _room(place, ahead), place.barren[2]
@@ -255,7 +255,7 @@ def still_barren(place: Place, view: View, allowed: Callable[[Bucket], bool], ah
     if news is None or any(bucket and allowed(bucket) for bucket in news):
         return False
     if news:
-        # These were looked at with the room there is now, however much there was before.
+        # These were checked with the present room, however much there was before.
         place.barren = (view, view.version, room)
     return True
 

@@ -1,4 +1,4 @@
-"""Where jobs run or ran: the place that the matchmaker chose, read from the mark of an attempt."""
+"""Where jobs run or ran, read from the holder of an attempt."""
 
 from __future__ import annotations
 

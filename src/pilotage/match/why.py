@@ -1,4 +1,4 @@
-"""Why a job matches no offer, clause by clause, and the smallest change with which it would."""
+"""Why a job matches no place, clause by clause, and the smallest change that would help."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Clause(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Say what is asked for."""
+        """Return what is asked for."""
         return _UNDECLARED if self.text == FOLDER else f"`{self.text}`"
 
     @property
     def verdict(self) -> str:
-        """Say how many fail it, and what these have."""
+        """Return how many fail it, and what these have."""
         if self.text == FOLDER:
             unseen = "jobs do not see that folder there"
             return f"{unseen}, at {self.failing} of {self.offers} offers"
@@ -72,14 +72,14 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 class RequirementChange(msgspec.Struct, frozen=True):
-    """What a person could do, and how many offers would do then."""
+    """A possible change of the requirements, and how many offers would match then."""
 
     words: str
     offers: int
 
 
 class MatchReport(msgspec.Struct, frozen=True):
-    """How a job and the offers go together."""
+    """The result of comparing a job with all offers."""
 
     #: Offers in all, those that would do if they were empty, and those that would do now.
     offers: int
@@ -122,14 +122,14 @@ class _Offer:
         return self.total if one.need else self.attributes
 
     def meets(self, one: Asked, edit: Edit | None = None) -> bool:
-        """Say whether a clause holds here, as it is or after a change."""
+        """Return whether a clause holds here, as it is or after a change."""
         if edit is not None and edit.then is None:
             return True
         expression = one.expr if edit is None or edit.then is None else edit.then
         return expression.holds(self.seen(one), one.job)
 
     def free(self, asked: Sequence[Asked]) -> bool:
-        """Say whether there is room now."""
+        """Return whether there is room now."""
         return all(one.expr.holds(self.left, one.job) for one in asked if one.need)
 
 
@@ -150,7 +150,7 @@ def _clauses(asked: Sequence[Asked], offers: Sequence[_Offer]) -> tuple[Clause, 
 
 
 def _have(one: Asked, failing: Sequence[_Offer], offers: Sequence[_Offer]) -> str:
-    """Say what the offers that fail a clause have instead."""
+    """Return what the offers that fail a clause have instead."""
     many = sum(offer.count for offer in failing) > 1
     they = "they have" if many else "it has"
     for name in sorted(one.expr.names):

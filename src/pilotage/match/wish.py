@@ -1,4 +1,4 @@
-"""Where a job may run and would rather run, checked before it is taken up."""
+"""Requirements, rank and sites of a job, checked before it is accepted."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _application(spec: JobSpec) -> str:
 
 
 def sites(spec: JobSpec) -> bool:
-    """Say whether a job may go to the queue of a site: it names one, or asks for applications."""
+    """Return whether a job may go to a batch queue: it names a site, or needs applications."""
     if spec.site or not spec.requirements:
         return bool(spec.site)
     return APPLICATIONS in expr.parse(spec.requirements).names

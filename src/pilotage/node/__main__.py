@@ -1,4 +1,4 @@
-"""Run the program that the first word names."""
+"""Run the program that the first argument names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels beside this package, or lies beside it where it was installed."""
+"""Import packages that are packed or installed beside this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders for payloads in a sandbox, where nothing of the pilot is there unless it is named."""
+"""Orders for payloads in a sandbox, which shows only the named folders of the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Folders:
         return _around(folder, (*self.readable, *self.writable))
 
     def how(self, folder: str) -> str:
-        """Say how a folder is shown: `writable`, `readable`, or empty if it is not."""
+        """Return how a folder is shown: `writable`, `readable`, or empty if it is not."""
         if _around(folder, self.writable):
             return "writable"
         return "readable" if _around(folder, self.readable) else ""

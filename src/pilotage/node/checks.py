@@ -25,7 +25,7 @@ def run(
 
 
 def failure(found: Iterable[Mapping[str, Any]]) -> str:
-    """Say what failed, in one line; empty if nothing did."""
+    """Return what failed, in one line; empty if nothing did."""
     bad = [f"{one['kind']} check {one['name']}: {one['words']}" for one in found if not one["ok"]]
     return "; ".join(bad)[:2000]
 
@@ -128,7 +128,7 @@ class Boot(threading.Thread):
 
 
 def sight(marker: str, shown: Folders) -> dict[str, Any]:
-    """Tell what is seen of the project: by us, as its marker proves, and in a sandbox."""
+    """Return what is seen of the project: by us, as its marker proves, and in a sandbox."""
     folder = os.path.dirname(os.path.dirname(marker))
     try:
         with open(marker, encoding="ascii", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""Who may run an item of a submission: one process, once, for ever, or nobody.
+"""The claim of an item: at most one process ever runs it.
 
 A claim is the folder `<i>.claim` with `by.json` inside. It is made aside, filled, and renamed: the
 kernel and every file server refuse to put a folder in the place of one that is not empty, so only
@@ -50,7 +50,7 @@ def take(folder: str, index: int, by: Mapping[str, Any]) -> dict[str, Any] | Non
 
 
 def holder(folder: str, index: int) -> dict[str, Any] | None:
-    """Read who has claimed an item; nothing if nobody has, an empty object if it cannot be read."""
+    """Read the claim of an item: nothing if there is none, empty if it cannot be read."""
     target = path(folder, index)
     try:
         fd = os.open(os.path.join(target, _BY), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -67,5 +67,5 @@ def path(folder: str, index: int) -> str:
 
 
 def who() -> dict[str, Any]:
-    """Say who we are, for those who find our claim."""
+    """Describe this process, for those who find its claim."""
     return {"host": socket.gethostname(), "pid": os.getpid()}

@@ -105,7 +105,7 @@ def dial(way: Route) -> tuple[socket.socket, bytes]:
 
 
 def _distrust(error: ssl.SSLCertVerificationError) -> str:
-    """Say what is wrong with a certificate, and what to do about it."""
+    """Return what is wrong with a certificate, and what to do about it."""
     why = error.verify_message
     if error.verify_code in _OTHER_NAME:
         return f"{why} Name it in `names` of `[hub]`, or call the hub by a name that it has"

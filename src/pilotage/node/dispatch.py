@@ -1,4 +1,4 @@
-"""One file, several programs: the first word says which."""
+"""Choose the program of the archive by its first argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Be the program that is asked for; each loads only what it needs."""
+    """Run the program that the first argument names; each imports only what it needs."""
     given = list(sys.argv[1:] if words is None else words)
     first, rest = (given[0], given[1:]) if given else ("", [])
     if first == "job":

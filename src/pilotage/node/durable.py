@@ -1,4 +1,4 @@
-"""Files that are on disk, whole, when a call returns, also if the machine stops a moment later."""
+"""Durable files: complete and flushed to disk when a call returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write(path: str, data: bytes | str, part: str = "") -> None:
 
 
 def fill(path: str, data: bytes | str) -> None:
-    """Write a file that nobody reads under this name; nothing is left of one that cannot be."""
+    """Write a file under a temporary name; remove it if that fails."""
     try:
         with open(os.open(path, _ANEW, 0o600), "wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)

@@ -21,7 +21,7 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a program ended."""
+    """End of a program."""
 
     ok: bool
     #: The last of what it said, or why it did not run.

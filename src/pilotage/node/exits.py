@@ -52,12 +52,12 @@ class Exit:
 
     @property
     def draining(self) -> bool:
-        """Tell whether no more work is wanted."""
+        """Return whether no more work is wanted."""
         return self._status is not None
 
     @property
     def must_say(self) -> bool:
-        """Tell whether the hub must be told that no more work is wanted."""
+        """Return whether the hub must be told that no more work is wanted."""
         return self.draining and self._told is None
 
     def leave(self, why: str, code: int, now: float, *, quick: bool = False) -> None:
@@ -72,7 +72,7 @@ class Exit:
                 self._deadline = min(self._deadline, max(last, now))
 
     def hurry(self, now: float) -> None:
-        """Be gone in a moment."""
+        """Leave at once."""
         self._deadline = min(self._deadline or now + _GOODBYE_S, now + _GOODBYE_S)
 
     def said(self, n: int) -> None:

@@ -85,7 +85,7 @@ class Launcher:
         self._say({"op": "stop", "key": key, "message": message, "grace": grace})
 
     def acknowledge(self, keys: Iterable[str]) -> None:
-        """Say that these endings are safe."""
+        """Acknowledge ends."""
         self._say({"op": "ack", "keys": list(keys)})
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ _log = logging.getLogger("pilot")
 _TRIES = 5
 
 
-class Crew:
+class StarterSupervisor:
     """Has payloads started; whatever was ordered comes back as an end."""
 
     def __init__(self, make: Callable[[], Launcher]) -> None:
@@ -168,7 +168,7 @@ class Crew:
 
     @property
     def broken(self) -> bool:
-        """Tell whether there is no use in yet another starter."""
+        """Return whether there is no use in yet another starter."""
         return self._deaths >= _TRIES
 
     def start(self, launch: Mapping[str, Any]) -> None:
@@ -183,7 +183,7 @@ class Crew:
             self._launcher.stop(key, message, grace)
 
     def acknowledge(self, keys: list[str]) -> None:
-        """Say that these ends need not be kept any more."""
+        """Acknowledge ends, so that the starter forgets them."""
         if self._launcher is not None and keys:
             self._launcher.acknowledge(keys)
 
@@ -219,8 +219,8 @@ class Crew:
 
 
 def lost(key: str) -> dict[str, Any]:
-    """Report an end that nobody saw."""
-    return over(key, "lost", "its starter died, so nobody saw how it ended")
+    """Report an end that was not observed."""
+    return over(key, "lost", "its starter died, so how it ended is unknown")
 
 
 def over(key: str, reason: str, message: str) -> dict[str, Any]:

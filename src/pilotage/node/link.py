@@ -31,7 +31,7 @@ class Channel:
 
     @property
     def waiting(self) -> int:
-        """Tell how many bytes wait to be sent."""
+        """Return how many bytes wait to be sent."""
         return len(self._outward)
 
     def send(self, body: str) -> None:
@@ -69,7 +69,7 @@ class Channel:
         return found
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         with contextlib.suppress(OSError):
             self.socket.close()
 
@@ -81,7 +81,7 @@ _SETTLE_S = 2.0
 
 
 def pause(failures: int, dice: random.Random, longest: float = _LONGEST_PAUSE_S) -> float:
-    """Say how long to wait after so many failures in a row; never the same for two pilots."""
+    """Return the pause after a number of failures in a row, with jitter."""
     bound = min(longest, _FIRST_PAUSE_S * 2.0 ** min(failures, 20))
     return bound * dice.uniform(0.5, 1.0)
 
@@ -102,14 +102,14 @@ class HubLink:
         self._wake = wake
         self._dice = dice
         self._failures = 0
-        #: The trouble that has been told, so that each is told once.
+        #: The error that was logged last, so that each is logged once.
         self._said = ""
         self._due = 0.0
         self._caller: threading.Thread | None = None
         self._found: Channel | None = None
 
     def attend(self, now: float) -> bool:
-        """Open a connection if it is time to; tell whether there is a new one."""
+        """Open a connection if it is time to; return whether there is a new one."""
         if self.channel is not None or self.given_up:
             return False
         if self._caller is None:
@@ -129,12 +129,12 @@ class HubLink:
         return self.channel is not None
 
     def fail(self, now: float) -> None:
-        """Let the next attempt wait."""
+        """Postpone the next attempt."""
         self._due = now + pause(self._failures, self._dice, self.longest)
         self._failures += 1
 
     def cut(self, why: str, now: float) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         if self.channel is not None:
             self.channel.close()
         self.channel = None
@@ -158,7 +158,7 @@ class HubLink:
         self.trouble = self._said = ""
 
     def wait(self, now: float) -> float | None:
-        """Say in how many seconds the next attempt is due."""
+        """Return in how many seconds the next attempt is due."""
         if self.channel is not None or self._caller is not None or self.given_up:
             return None
         return max(0.0, self._due - now)

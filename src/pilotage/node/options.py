@@ -22,7 +22,7 @@ class SecretError(Exception):
 
 
 def hide() -> None:
-    """Let no process of the same user read our memory or environment, not even after a crash."""
+    """Keep processes of the same user from reading our memory, also after a crash."""
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -88,20 +88,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add("--writable", type=_folder, action="append", default=[], metavar="DIR",
         help="folder that they may read and write; repeatable")  # fmt: skip
     add("--cache", type=size, default=10 << 30, metavar="SIZE",
-        help="keep so much of what jobs read for the next that reads it, else 10G")  # fmt: skip
+        help="size of the cache of inputs, else 10G")  # fmt: skip
     add("--cache-folder", type=_absolute, metavar="DIR",
         help="folder for it that pilots of several nodes may share; else below --work")  # fmt: skip
     add("--keep", action="store_true", help="keep folders that are done with")
     add("--cpus", type=_count, metavar="N", help="cores to offer; else all we may use")
     add("--memory", type=size, metavar="SIZE", help="memory to offer, such as 8G")
     add("--lifetime", type=seconds, metavar="TIME", help="leave after, such as 12h")
-    add("--idle", type=seconds, metavar="TIME", help="leave after so long without work, else 20m")
+    add("--idle", type=seconds, metavar="TIME", help="leave after this time without work, else 20m")
     add("--site-checks", default="", metavar="DIR", help="programs that test the node")
     add("--recheck", type=seconds, metavar="TIME", help="repeat all tests so often")
     add("--attribute", type=attribute, action="append", default=[], metavar="NAME=VALUE",
         help="something that jobs may require; repeatable")  # fmt: skip
     add("--log-limit", type=size, default=10 << 20, metavar="SIZE", help="of a payload's output")
-    add("--name", default="", help="what people call this pilot")
+    add("--name", default="", help="name of this pilot")
     return parser.parse_args(words)
 
 

@@ -1,4 +1,4 @@
-"""End what a starter that died has left behind."""
+"""End processes that a dead starter has left behind."""
 
 from __future__ import annotations
 

@@ -6,16 +6,15 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from . import checks, exits, policy
 from .checks import Boot
 from .data.stage import Done, Stager
-from .duty import Duty
 from .exits import TOLD, Exit
-from .launcher import Crew, over
+from .jobs import PilotJobs, Results
+from .launcher import StarterSupervisor, over
 from .policy import StayLimits
-from .results import Results
 from .session import HubError, RefusedError, Session
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -26,7 +25,7 @@ class Gauge:
     """Measures now and then; one look is one pass over the processes of the node."""
 
     def __init__(self) -> None:
-        #: Seconds between two measurements; nothing if nobody wants to know.
+        #: Seconds between two measurements; nothing if they are not wanted.
         self.interval: float | None = None
         self._cores: dict[str, int] = {}
         self._since = 0.0
@@ -67,7 +66,7 @@ class Gauge:
         if root != self._root:
             self._root, self._before = root, self._before + self._used
             self._used = 0.0
-        # What nobody waited for is not in the sum any more.
+        # Processes that were not waited for are not in the sum any more.
         self._used = max(self._used, used)
         self._looked, self._stale = now, bool(self._cores)
         self._news = f"[{self._before + self._used:.2f},{self._had:.2f},{resident}]"
@@ -113,32 +112,39 @@ _BLINK_S = 0.002
 #: Ends that are older than this are written down.
 _KEEP_S = 0.5
 _CROWDED = 1 << 20
-#: How long payloads have to end by themselves when the pilot is told to.
+#: How long payloads have to end by themselves when the pilot must end them.
 _GRACE_S = 10.0
 
 
+class Hooks(NamedTuple):
+    """Actions of a pilot that are implemented elsewhere."""
+
+    #: Prepare and check the node on the hub's terms.
+    boot: Callable[[Mapping[str, Any]], Boot]
+    #: Remove a folder that is not needed any more.
+    forget: Callable[[str], None]
+    #: Remove the secret, once it has been used.
+    forget_secret: Callable[[], None]
+
+
 class PilotLoop:
-    """All that happens on the node, one step at a time."""
+    """The pilot: all that happens on the node, one step at a time."""
 
     def __init__(
-        self, session: Session, duty: Duty, crew: Crew, results: Results, stager: Stager,
-        limits: StayLimits, boot: Callable[[Mapping[str, Any]], Boot], recheck: float | None,
+        self, session: Session, jobs: PilotJobs, starter: StarterSupervisor, results: Results,
+        stager: Stager, limits: StayLimits, hooks: Hooks, recheck: float | None,
     ) -> None:  # fmt: skip
         self.session = session
-        self.duty = duty
-        self.crew = crew
+        self.jobs = jobs
+        self.starter = starter
         self.stager = stager
         self.exit = Exit(limits)
-        #: Hears which folders are not needed any more.
-        self.forget: Callable[[str], None] = lambda _: None
-        #: Called when the secret has been used.
-        self.forget_secret: Callable[[], None] = lambda: None
         #: What payloads use.
         self.gauge = Gauge()
         #: The environment of payloads, once it is known.
         self.env: dict[str, str] = {}
         self._results = results
-        self._make_boot = boot
+        self._hooks = hooks
         self._boot: Boot | None = None
         self._recheck = recheck
         self._next_check: float | None = None
@@ -158,7 +164,7 @@ class PilotLoop:
         """Do all that can be done now; return a status when it is time to go."""
         self._listen(now)
         self._attend_boot(now)
-        for report in self.crew.receive(self._started()):
+        for report in self.starter.receive(self._started()):
             self._hear(report, now)
         for done in self.stager.done():
             self._staged(done, now)
@@ -167,17 +173,17 @@ class PilotLoop:
             self._ticked = now
             self._tick(now)
         self._speak(now)
-        self.crew.flush()
+        self.starter.flush()
         if self.session.link.channel is not None:
             self.session.link.channel.flush()
         return self.exit.status(now)
 
     def patience(self, now: float) -> float:
-        """Say for how long nothing is due."""
+        """Return the seconds until something is due."""
         waits = [max(0.0, self._ticked + _TICK_S - now)]
         if self._news_since is not None and self._may_speak():
             waits.append(max(0.0, self._news_since + _START_S - now))
-        if self.duty.ended and self._may_speak():
+        if self.jobs.ended and self._may_speak():
             waits.append(_BLINK_S)
         if (wait := self.session.link.wait(now)) is not None:
             waits.append(wait)
@@ -185,7 +191,7 @@ class PilotLoop:
 
     def _started(self) -> Iterable[str]:
         """Name the attempts that the starter has, as far as is known."""
-        held = self.duty.held
+        held = self.jobs.held
         return [one for one in held if one not in self.stager] if self.stager else held
 
     # -- the hub ---------------------------------------------------------------------------------
@@ -216,19 +222,19 @@ class PilotLoop:
     def _cut(self, why: str, now: float) -> None:
         _log.warning("no connection: %s", why)
         self.session.cut(why, now)
-        self.duty.cut()
+        self.jobs.cut()
 
     def _refused(self, why: str, now: float) -> None:
         _log.error("%s", why)
         self.session.cut(why, now)
-        self.duty.cut()
+        self.jobs.cut()
         self.stop("the hub does not know this pilot any more", 2.0, now)
         unfit = checks.failure(self._found or [])
         self.exit.leave(why, exits.UNFIT if unfit else exits.REFUSED, now, quick=True)
         self.session.link.give_up()
 
     def _present(self) -> list[str]:
-        return [*self.duty.held, *self.duty.ended]
+        return [*self.jobs.held, *self.jobs.ended]
 
     def _answered(self, op: str, n: int, reply: dict[str, Any], now: float) -> None:
         if op == "hello":
@@ -241,7 +247,7 @@ class PilotLoop:
             if why := checks.failure(self._found or []):
                 self.exit.leave(why, exits.UNFIT, now, quick=True)
         elif op == "sync":
-            done = self.duty.answered(n)
+            done = self.jobs.answered(n)
             self._settle([one.held.key for one in done], [one.held.folder for one in done])
             self.exit.heard(n)
         elif op == "leave":
@@ -252,7 +258,7 @@ class PilotLoop:
 
     def _enrolled(self, terms: dict[str, Any], now: float) -> None:
         _log.info("enrolled as pilot %s", terms.get("pilot"))
-        self.forget_secret()
+        self._hooks.forget_secret()
         if terms.get("idle") is not None and self.exit.limits.idle is None:
             self.exit.limits = replace(self.exit.limits, idle=float(terms["idle"]))
         if terms.get("measure"):
@@ -261,22 +267,22 @@ class PilotLoop:
         self._check()
 
     def _settle(self, keys: list[str], folders: list[str]) -> None:
-        """Let go of what the hub has."""
-        self.crew.acknowledge(keys)
+        """Forget attempts whose ends the hub has acknowledged."""
+        self.starter.acknowledge(keys)
         for key in keys:
             self._results.drop(key)
             if folder := self.stager.forget(key):
-                self.forget(folder)
+                self._hooks.forget(folder)
         for folder in folders:
-            self.forget(folder)
+            self._hooks.forget(folder)
 
     def _obey(self, reply: dict[str, Any], now: float) -> None:
         """Do what an answer asks for."""
         for launch in reply.get("jobs") or []:
-            if not self.duty.take(launch):
+            if not self.jobs.take(launch):
                 continue
-            if self.exit.stopping or self.crew.broken:
-                self.duty.end(over(launch["key"], "stopped", "the pilot is about to leave"), now)
+            if self.exit.stopping or self.starter.broken:
+                self.jobs.end(over(launch["key"], "stopped", "the pilot is about to leave"), now)
                 continue
             if launch.get("data"):
                 self.stager.bring(launch)
@@ -287,33 +293,33 @@ class PilotLoop:
         if reply.get("drain"):
             self.exit.leave(str(reply["drain"]), exits.LEFT, now)
         if reply.get("bye"):
-            self.stop("the hub sent the pilot away", 5.0, now)
+            self.stop("the hub dismissed the pilot", 5.0, now)
             self.exit.leave("the hub said so", exits.LEFT, now, quick=True)
 
     def _start(self, launch: Mapping[str, Any], now: float) -> None:
         try:
-            self.crew.start(launch)
+            self.starter.start(launch)
         except OSError as error:
-            self.duty.end(over(launch["key"], "lost", f"no starter starts: {error}"), now)
+            self.jobs.end(over(launch["key"], "lost", f"no starter starts: {error}"), now)
 
     def _staged(self, done: Done, now: float) -> None:
         """Go on with an attempt whose inputs are there, or whose outputs are home."""
         if done.launch is not None:
             self._start(done.launch, now)
         elif done.report is not None:
-            self.duty.end(done.report, now)
+            self.jobs.end(done.report, now)
 
     def _stop(self, key: str, message: str, grace: float | None, now: float) -> None:
         """Have an attempt ended, wherever it is."""
         if self.stager.stop(key):
-            self.duty.end(over(key, "stopped", message), now)
-        elif key in self.duty.held:
-            self.crew.stop(key, message, grace)
+            self.jobs.end(over(key, "stopped", message), now)
+        elif key in self.jobs.held:
+            self.starter.stop(key, message, grace)
 
     # -- the node --------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        self._boot = self._make_boot(self.session.terms)
+        self._boot = self._hooks.boot(self.session.terms)
         self._boot.start()
 
     def _attend_boot(self, now: float) -> None:
@@ -336,8 +342,8 @@ class PilotLoop:
     def _hear(self, report: dict[str, Any], now: float) -> None:
         """Take a report of the starter."""
         if report["op"] == "started":
-            self.duty.start(report["key"], report["pid"])
-            if held := self.duty.held.get(report["key"]):
+            self.jobs.start(report["key"], report["pid"])
+            if held := self.jobs.held.get(report["key"]):
                 self.gauge.begin(held.key, held.cpus, now)
             self._news_since = self._news_since or now
             return
@@ -345,7 +351,7 @@ class PilotLoop:
             self._mean_wall = policy.mean(self._mean_wall, usage["wall"])
         self.gauge.end(report["key"], now)
         if not self.stager.home(report):
-            self.duty.end(report, now)
+            self.jobs.end(report, now)
 
     def terminate(self, now: float) -> None:
         """Leave because somebody wants us to, and at once if they say it again."""
@@ -364,43 +370,45 @@ class PilotLoop:
 
     def _mind(self, now: float) -> None:
         """Keep to the limits of time, of the lease and of idleness."""
-        duty, session = self.duty, self.session
+        jobs, session = self.jobs, self.session
         booting = self._boot is not None and self._found is None
-        if duty.held or booting or self._busy_until is None:
+        if jobs.held or booting or self._busy_until is None:
             self._busy_until = now
-        if duty.held and not self._fenced and policy.fenced(now, session.answered, session.lease):
+        if jobs.held and not self._fenced and policy.fenced(now, session.answered, session.lease):
             self._fenced = True
-            _log.error("the hub is silent; stopping %d payloads", len(duty.held))
-            self.stop("stopped by its pilot, which did not hear of the hub for too long", None, now)
+            _log.error("the hub is silent; stopping %d payloads", len(jobs.held))
+            self.stop(
+                "stopped by its pilot, which had no contact with the hub for too long", None, now
+            )
         limits = self.exit.limits
-        busy = bool(duty.held or duty.ended)
+        busy = bool(jobs.held or jobs.ended)
         if why := limits.drain(now, self._busy_until, busy=busy):
             self.exit.leave(why, exits.LEFT if session.terms else exits.UNREACHED, now)
         if limits.stop(now) and not self.exit.stopping:
             self.stop("its pilot's lifetime ends", 0.5 * limits.grace, now)
             self.exit.leave("its lifetime ends", exits.LEFT, now, quick=True)
-        if self.crew.broken:
+        if self.starter.broken:
             self.exit.leave("its starters die", exits.BROKEN, now)
         hopeless = bool(session.terms) and limits.hopeless(now, session.answered)
         self.exit.known = bool(session.terms) and not session.link.given_up
         busy = busy and not hopeless
-        self.exit.consider(now, busy=busy, unsent=len(duty.ended), up=session.greeted)
+        self.exit.consider(now, busy=busy, unsent=len(jobs.ended), up=session.greeted)
 
     def _tick(self, now: float) -> None:
         """Do what is done once a second."""
-        launcher = self.crew.launcher
+        launcher = self.starter.launcher
         self.gauge.measure(launcher.pid if launcher else None, now)
         self._write_down(now)
         if self._next_check is not None and now > self._next_check and self._boot is None:
             self._check()
         channel = self.session.link.channel
         if channel is not None and self.session.greeted:
-            while channel.waiting < _CROWDED and (body := self.duty.logs(running=True)):
+            while channel.waiting < _CROWDED and (body := self.jobs.logs(running=True)):
                 channel.send(body)
 
     def _write_down(self, now: float) -> None:
         """Put ends on disk that the hub is slow to acknowledge."""
-        old = {key: one for key, one in self.duty.ended.items() if now - one.since > _KEEP_S}
+        old = {key: one for key, one in self.jobs.ended.items() if now - one.since > _KEEP_S}
         if old:
             try:
                 self._results.keep({key: one.text() for key, one in old.items()})
@@ -408,13 +416,13 @@ class PilotLoop:
                 # A full disk must not end the pilot: the starter keeps them, and so do we.
                 _log.warning("cannot write ends down: %s", error)
                 return
-            self.crew.acknowledge(list(old))
+            self.starter.acknowledge(list(old))
 
     # -- speaking --------------------------------------------------------------------------------
 
     def _may_speak(self) -> bool:
-        """Tell whether news may go out, rather than wait for the answer to the last."""
-        busy = any(flight.keys or flight.started for flight in self.duty.unanswered)
+        """Return whether news may go out, rather than wait for the answer to the last."""
+        busy = any(flight.keys or flight.started for flight in self.jobs.unanswered)
         return self.session.greeted and self._ready and not busy
 
     def _speak(self, now: float) -> None:
@@ -426,13 +434,13 @@ class PilotLoop:
         elif self.exit.done and not session.waits_for("leave"):
             session.ask("leave", now, self.exit.words())
         elif self._may_speak() and not self.exit.done:
-            while channel.waiting < _CROWDED and (body := self.duty.logs(running=False)):
+            while channel.waiting < _CROWDED and (body := self.jobs.logs(running=False)):
                 channel.send(body)
             if self._is_due(now):
                 self._sync(now)
 
     def _announce(self, now: float) -> None:
-        """Tell what the checks found; until then, show that we live."""
+        """Report the results of the checks; until then, send signs of life."""
         session = self.session
         if self._found is not None:
             if not session.waits_for("ready"):
@@ -441,24 +449,24 @@ class PilotLoop:
             session.resume([], now)
 
     def _is_due(self, now: float) -> bool:
-        """Tell whether there is something to say or nothing is being waited for."""
-        duty = self.duty
-        if not duty.unanswered or self.exit.must_say:
+        """Return whether there is something to say or nothing is being waited for."""
+        jobs = self.jobs
+        if not jobs.unanswered or self.exit.must_say:
             return True
-        if duty.news():
-            last = max(one.since for one in duty.ended.values())
-            tiny = duty.held and policy.ahead(1, self._mean_wall)
+        if jobs.news():
+            last = max(one.since for one in jobs.ended.values())
+            tiny = jobs.held and policy.ahead(1, self._mean_wall)
             return not tiny or now - last >= _BLINK_S
         return self._news_since is not None and now - self._news_since >= _START_S
 
     def _sync(self, now: float) -> None:
         session = self.session
         draining = self.exit.draining
-        # Whoever says that it leaves wants to hear that this is known, and nothing else.
+        # A pilot that leaves waits for the acknowledgement of that, and for nothing else.
         wait = 0.0 if self.exit.must_say else policy.wait(session.heartbeat)
         ahead = 0 if draining else policy.ahead(session.facts["cpus"], self._mean_wall)
         n = session.next_number
-        news = self.duty.report(n)
+        news = self.jobs.report(n)
         drain = "true" if draining else "false"
         used = self.gauge.tell()
         fields = f'{news},"ahead":{ahead},"wait":{wait:g},"drain":{drain}{used}'

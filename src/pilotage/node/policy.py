@@ -1,4 +1,4 @@
-"""When to take more, when to stop and when to leave: numbers come in, decisions go out."""
+"""Decide when to take more work, when to stop and when to leave (pure)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 #: Jobs to ask for before there is room for them, at most.
 _MOST_AHEAD = 32
-#: Seconds of work to have at hand; longer jobs are never asked for ahead.
+#: Seconds of work to request ahead; longer jobs are never requested ahead.
 _AHEAD_S = 0.1
 #: Weight of the newest job in the mean of how long jobs take.
 _NEWEST = 0.2
@@ -16,12 +16,12 @@ _LONGEST_GRACE_S = 60.0
 _SHORTEST_GRACE_S = 10.0
 _LONGEST_WAIT_S = 20.0
 _IDLE_S = 1200.0
-#: How long to go on trying to deliver ends where nobody says how long the node is ours.
+#: How long to go on trying to deliver ends where the lifetime of the node is unknown.
 _DELIVERY_S = 86400.0
 
 
 def ahead(cpus: int, wall: float) -> int:
-    """Say how many jobs to have at hand, if jobs take so long."""
+    """Return how many jobs to request ahead, for jobs of this length."""
     if wall >= _AHEAD_S:
         return 0
     return min(_MOST_AHEAD, int(cpus * _AHEAD_S / max(wall, 0.001)))
@@ -33,25 +33,25 @@ def mean(before: float, wall: float) -> float:
 
 
 def fenced(now: float, answered: float, lease: float) -> bool:
-    """Say whether the hub has been silent for so long that payloads must stop."""
+    """Return whether the hub has been silent for so long that payloads must stop."""
     return now - answered > _FENCE * lease
 
 
 def wait(heartbeat: float) -> float:
-    """Say for how long the hub may keep a question that has no answer yet."""
+    """Return for how long the hub may keep a question that has no answer yet."""
     return min(_LONGEST_WAIT_S, heartbeat)
 
 
 def patience(heartbeat: float) -> float:
-    """Say how long an answer may take beyond that."""
+    """Return how long an answer may take beyond that."""
     return min(30.0, max(2.0, heartbeat))
 
 
 @dataclass(frozen=True)
 class StayLimits:
-    """How long the pilot may live, and how long without work."""
+    """Lifetime of the pilot, and how long it stays without work."""
 
-    #: When the node is taken away, on the pilot's clock; nothing if nobody knows.
+    #: When the node is taken away, on the pilot's clock; nothing if unknown.
     end: float | None
     #: How long payloads have to end by themselves before that.
     grace: float
@@ -72,7 +72,7 @@ class StayLimits:
         return None if self.end is None else self.end - 2 * self.grace
 
     def drain(self, now: float, since: float, *, busy: bool) -> str:
-        """Say why to take no more work; empty if there is no reason."""
+        """Return why to take no more work; empty if there is no reason."""
         if self.last is not None and now > self.last:
             return "its lifetime ends"
         idle = _IDLE_S if self.idle is None else self.idle
@@ -81,7 +81,7 @@ class StayLimits:
         return ""
 
     def stop(self, now: float) -> bool:
-        """Say whether payloads must end now."""
+        """Return whether payloads must end now."""
         return self.end is not None and now > self.end - self.grace
 
     def last_moment(self) -> float | None:
@@ -89,5 +89,5 @@ class StayLimits:
         return None if self.end is None else self.end - 0.1 * self.grace
 
     def hopeless(self, now: float, answered: float) -> bool:
-        """Say whether it is time to give up on delivering ends."""
+        """Return whether it is time to give up on delivering ends."""
         return now - answered > _DELIVERY_S if self.end is None else now > self.end

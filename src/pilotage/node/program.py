@@ -1,4 +1,4 @@
-"""From the command line to an exit status."""
+"""The pilot's program: options, wiring and the loop."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from .data.cache import Cache, UnsafeError, shared
 from .data.line import DataConnection
 from .data.stage import Stager
 from .discover import batch, node
-from .duty import Duty
-from .launcher import Crew, Launcher
+from .jobs import PilotJobs, Results
+from .launcher import Launcher, StarterSupervisor
 from .link import HubLink
-from .pilot import PilotLoop
+from .pilot import Hooks, PilotLoop
 from .policy import StayLimits
-from .results import Results
 from .session import Session
 
 
@@ -74,7 +73,7 @@ _USAGE = 2
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Be a pilot until there is a reason to leave."""
+    """Run a pilot until there is a reason to leave."""
     options.hide()
     given = options.parse(sys.argv[1:] if words is None else words)
     logging.basicConfig(
@@ -104,7 +103,7 @@ def main(words: Sequence[str] | None = None) -> int:
         code = _fly(given, token, way, work, umask)
     finally:
         if code == exits.UNDELIVERED:
-            _log.error("what the hub has not got is in %s", work.folder)
+            _log.error("results that the hub has not acknowledged are in %s", work.folder)
         else:
             work.remove()
     _log.info("left with status %d", code)
@@ -132,20 +131,20 @@ def _fly(given: Any, token: str, way: dial.Route, work: WorkFolder, umask: int) 
 
     pilot = PilotLoop(
         session,
-        Duty(given.log_limit),
-        Crew(lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask, folders, gpus)),
+        PilotJobs(given.log_limit),
+        StarterSupervisor(
+            lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask, folders, gpus)
+        ),
         Results(os.path.join(work.folder, "spool")),
         Stager(lambda: DataConnection(way, session.credentials), cache, wake.poke),
         StayLimits.of(now, facts["lifetime"], given.idle),
-        boot,
+        Hooks(boot, work.forget, lambda: options.forget(given.secret_file)),
         given.recheck,
     )
-    pilot.forget = work.forget
-    pilot.forget_secret = lambda: options.forget(given.secret_file)
     try:
         return _loop(pilot, wake)
     finally:
-        pilot.crew.close()
+        pilot.starter.close()
         session.link.close()
         cache.close(remove=not (given.cache_folder or given.keep))
 
@@ -161,7 +160,7 @@ def _beside(work: str, url: str) -> str:
     try:
         return shared(folder)
     except (UnsafeError, OSError) as error:
-        _log.warning("what jobs read is kept for this pilot alone: %s", error)
+        _log.warning("inputs are cached for this pilot alone: %s", error)
         return os.path.join(work, "cache")
 
 
@@ -172,7 +171,7 @@ def _loop(pilot: PilotLoop, wake: Wake) -> int:
             return code
         poll = select.poll()
         poll.register(wake.inner, select.POLLIN)
-        for one in (pilot.session.link.channel, pilot.crew.launcher):
+        for one in (pilot.session.link.channel, pilot.starter.launcher):
             if one is not None:
                 poll.register(one.socket, select.POLLIN | (select.POLLOUT if one.full else 0))
         poll.poll(pilot.patience(clock()) * 1000 + 0.5)

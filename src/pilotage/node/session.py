@@ -1,4 +1,4 @@
-"""The conversation with the hub: questions are numbered, answers may come in any order."""
+"""The session with the hub: requests are numbered, answers come in any order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Question:
 
 
 class Session:
-    """Who this pilot is to the hub, and what it has asked."""
+    """The pilot's identity at the hub, and its open requests."""
 
     def __init__(self, link: HubLink, secret: str, facts: dict[str, Any], name: str) -> None:
         self.link = link
@@ -78,11 +78,11 @@ class Session:
         return self._number + 1
 
     def waits_for(self, op: str) -> bool:
-        """Tell whether such a question has not been answered."""
+        """Return whether such a question has not been answered."""
         return any(one.op == op for one in self._asked.values())
 
     def greet(self, running: list[str], now: float) -> None:
-        """Say who we are, on a new connection."""
+        """Authenticate on a new connection."""
         if self.terms:
             self.resume(running, now)
             return
@@ -91,12 +91,12 @@ class Session:
         self.ask("hello", now, frame.text(fields)[1:-1])
 
     def resume(self, running: list[str], now: float) -> None:
-        """Say who we are, after the hub has known us."""
+        """Write the message that resumes this pilot."""
         words = {**self.credentials(), "running": running}
         self.ask("resume", now, frame.text(words)[1:-1])
 
     def credentials(self) -> dict[str, Any]:
-        """Say who we are on a connection for data."""
+        """Write the message that opens a connection for data."""
         return {"protocol": PROTOCOL, "pilot": self.terms["pilot"], "key": self._key}
 
     def understand(self, reply: dict[str, Any]) -> tuple[str, int]:
@@ -125,7 +125,7 @@ class Session:
         raise HubError(words)
 
     def overdue(self, now: float) -> bool:
-        """Tell whether an answer takes too long."""
+        """Return whether an answer takes too long."""
         return any(now > one.due for one in self._asked.values())
 
     def cut(self, why: str, now: float) -> None:

@@ -5,7 +5,7 @@
     DIR/<stream>/down/000000    bytes of the relay
     DIR/<stream>/closed         one side has ended; the other removes the folder
 
-A chunk is written as `.part` and renamed, so that nobody reads half of one. Both sides use this
+A chunk is written as `.part` and renamed, so that half of one is never read. Both sides use this
 module: the pilot makes a `Stream` with `create`, the relay finds them with `waiting`.
 """
 
@@ -72,16 +72,16 @@ class SpoolStream:
 
     @property
     def closed(self) -> bool:
-        """Tell whether one side has ended."""
+        """Return whether one side has ended."""
         return "closed" in (_names(self.folder) or {"closed"})
 
     @property
     def crowded(self) -> bool:
-        """Tell whether the other side has too much to read already."""
+        """Return whether the other side has too much to read already."""
         return len(_names(self._outward)) >= MOST_WAITING
 
     def close(self) -> None:
-        """End this side; whoever is second removes the folder."""
+        """End this side; the second side removes the folder."""
         if self.closed:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:

@@ -1,4 +1,4 @@
-"""Remove folders whatever payloads did to them, and nothing beyond them."""
+"""Remove folders of payloads safely: no permission or link in them gets in the way."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def put_first(folder: str) -> None:
-    """Let the recipe import what lies beside it, and not what lies beside this file."""
+    """Make imports of the recipe search its own folder, not the one of this file."""
     if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
         del sys.path[0]
     sys.path.insert(0, folder)

@@ -86,7 +86,7 @@ def serve() -> None:
     channel = take_channel()
     # What a function starts is no worker.
     os.environ.pop("PILOTAGE_WORKER", None)
-    # Whoever asked for the calls will never hear of them, and nobody else could stop them.
+    # The caller is gone: results would be lost, and the calls could not be stopped.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     home = os.getcwd()
     first = receive(channel)
@@ -183,7 +183,7 @@ class Scratch:
             os.chdir(self.path)
 
     def used(self) -> bool:
-        """Tell whether something was put there."""
+        """Return whether something was put there."""
         return bool(os.fstat(self.fd).st_mtime)
 
     def empty(self) -> list[str]:
@@ -220,7 +220,7 @@ class Folder:
         """Have the inputs there, and work there."""
         try:
             if self.project or not self.own:
-                # Nobody has looked for them before.
+                # They were not looked for before.
                 self.link([path for one in self.inputs for path in self.found(one)])
             for path in self.outputs:
                 os.makedirs(os.path.dirname(self.inside(path)), exist_ok=True)
@@ -260,7 +260,7 @@ class Folder:
         return path.removeprefix(top)
 
     def inside(self, path: str) -> str:
-        """Say where a file of the project is for the calls."""
+        """Return where a file of the project is for the calls."""
         return os.path.join(self.root, self.name(path)) if self.project else path
 
     def leave(self, *, well: bool) -> list[str]:
@@ -279,7 +279,7 @@ class Folder:
                 remove_empty(os.path.dirname(self.root))
 
     def is_left(self, name: str, mine: set[str]) -> bool:
-        """Tell whether a file is lost with the folder."""
+        """Return whether a file is lost with the folder."""
         if not self.own or name in self.before:
             return False
         path = os.path.join(self.root, name)
@@ -363,7 +363,7 @@ def lead_within(top: str, root: str) -> None:
 
 
 def unchanged(source: str, target: str) -> bool:
-    """Tell whether a file is a copy of what is in its place, which is then no news to anybody."""
+    """Return whether a file is a copy of what is in its place, which is then no news to anybody."""
     try:
         facts = [os.lstat(path) for path in (source, target)]
     except FileNotFoundError:
@@ -393,7 +393,7 @@ def remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        return  # whoever needs it gone looks again
+        return  # a caller that needs it gone looks again
 
 
 def remove_empty(path: str) -> None:
@@ -487,7 +487,7 @@ class Function:
     def run(
         self, function: Callable[..., Any], calls: list[Any], within: float | None
     ) -> list[dict[str, Any]]:
-        """Make calls one after the other; with `within`, no further one after so many seconds."""
+        """Make calls one after the other; with `within`, none starts after those seconds."""
         returns: list[dict[str, Any]] = []
         before = time.monotonic()
         end = before + (within or 1e12)
@@ -644,7 +644,7 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], bytes] | None:
 
 
 def read(channel: socket.socket, count: int) -> bytes:
-    """Read so many bytes; fewer mean that the other side is gone."""
+    """Read a number of bytes; fewer mean that the other side is gone."""
     data = bytearray()
     while len(data) < count:
         part = channel.recv(count - len(data))

@@ -1,1 +1,4 @@
-"""Pilots: a node is offered, checked and given work; launches come in, ends go out."""
+"""Pilots: enrolment, leases and data; messages of nodes come in, launches go out.
+
+The matchmaker gets each pilot as a place; reported ends go to the store.
+"""

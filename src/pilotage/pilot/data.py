@@ -27,8 +27,8 @@ from pilotage.event import content
 from pilotage.job import model, moves, records, template
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
+from pilotage.pilot.launches import JobCancelled, NotRunnable
 from pilotage.pilot.model import NodeFacts, Project
-from pilotage.pilot.stencil import JobCancelled, NotRunnable
 from pilotage.pilot.table import Pilot
 from pilotage.run import launch, unchanged
 from pilotage.run.model import Sandbox
@@ -50,7 +50,7 @@ class NodeFolders(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> str:
-        """What stands for the project's folder there."""
+        """The folder that stands for the project's there."""
         return f"{self.work}/data/{self.key}"
 
     @property
@@ -59,12 +59,12 @@ class NodeFolders(msgspec.Struct, frozen=True):
         return self.work
 
     def there(self, path: str, base: str) -> str:
-        """Say where a file of this machine is on the node."""
+        """Return where a file of this machine is on the node."""
         return f"{self.data}/{guest.relative(path, base)}"
 
 
 def in_place(facts: NodeFacts, spec: model.JobSpec) -> bool:
-    """Say whether a job has its files on a node without anybody bringing them."""
+    """Return whether a job has its files on a node without anybody bringing them."""
     seen = facts.boxed if spec.image else facts.project
     if seen is Project.READABLE:
         return not (spec.outputs or spec.optional_outputs)
@@ -72,7 +72,7 @@ def in_place(facts: NodeFacts, spec: model.JobSpec) -> bool:
 
 
 def has_data(one: Guest, project: str) -> bool:
-    """Say whether a job reads or writes files of the project, or runs in it."""
+    """Return whether a job reads or writes files of the project, or runs in it."""
     spec = one.spec
     if one.base != project:
         # It comes from another project: only its owner knows where those files are.
@@ -89,7 +89,7 @@ def launch_order(
     spec = one.spec
     if kind == "user":
         raise NotRunnable(
-            "another user cannot read what is brought there: choose another `sandbox`"
+            "another user cannot read inputs that are sent there: choose another `sandbox`"
         )
     for path in launch.declared(spec, one.binding, one.base, one.claim.job):
         if not path.startswith(f"{one.base}/"):
@@ -112,7 +112,7 @@ def launch_order(
     }
 
 
-#: Attempts that are kept in mind; what is forgotten is found out anew.
+#: Attempts that are cached; others are read again from the store.
 _MOST = 10_000
 #: How often files that change while they are read are read again.
 _ATTEMPTS = 3
@@ -130,7 +130,7 @@ class Staged(msgspec.Struct):
 
 
 class ReturnedOutputs(msgspec.Struct):
-    """What an attempt has left, on its way home."""
+    """Outputs of an attempt while they arrive."""
 
     files: list[Landing]
     places: list[landing.Place]
@@ -148,7 +148,7 @@ class ReturnedOutputs(msgspec.Struct):
 
 
 class Staging:
-    """Knows what attempts on pilots read, and puts what they leave in its place."""
+    """Serves inputs to attempts on pilots, and puts their outputs in place."""
 
     def __init__(self, queue: JobQueue, where: launch.Place, reader: Db) -> None:
         """Take where jobs would run if they ran here."""
@@ -159,7 +159,7 @@ class Staging:
         self._known: OrderedDict[str, Staged] = OrderedDict()
 
     def wanted(self, facts: NodeFacts, claim: moves.Claim, spec: model.JobSpec) -> bool:
-        """Say whether the data of a job must be brought to a node."""
+        """Return whether the data of a job must be brought to a node."""
         if in_place(facts, spec):
             return False
         if claim.binding == _PLAIN and not (
@@ -181,7 +181,7 @@ class Staging:
         return text.dump(order).encode(), files, one.guest.binding
 
     def forget(self, key: str) -> None:
-        """Let go of an attempt that is over."""
+        """Forget an attempt that is over."""
         self._known.pop(key, None)
 
     # -- what attempts read ----------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Staging:
         return file, source.version.size
 
     def _guest(self, claim: moves.Claim, spec: model.JobSpec) -> Guest:
-        # What others submit runs elsewhere, and must not lay hands on files of this machine.
+        # What others submit runs elsewhere, and must not reach files of this machine.
         bounds = self._place.base if claim.owner not in {"", me()} else ""
         own = ""
         if bounds and spec.cwd and sites.steps(self._reader, [claim.job]):
@@ -260,7 +260,7 @@ class Staging:
     # -- what attempts leave ---------------------------------------------------------------------
 
     async def expect(self, pilot: Pilot, key: str, found: Mapping[str, Any]) -> ReturnedOutputs:
-        """Say which files of an attempt are to come home; what is here already is not."""
+        """Return the outputs of an attempt that must be sent here; existing ones are left out."""
         one = await self._find(pilot, key)
         return await anyio.to_thread.run_sync(_expect, one, found)
 
@@ -307,7 +307,7 @@ def _expect(one: Staged, found: Mapping[str, Any]) -> ReturnedOutputs:
 
 
 def _is_here(wanted: Wanted) -> bool:
-    """Say whether a file came home before, and only nobody was told so."""
+    """Return whether a file arrived before, and the acknowledgement was lost."""
     with contextlib.suppress(OSError):
         facts = os.lstat(wanted.local)
         alike = stat.S_ISREG(facts.st_mode) and facts.st_size == wanted.size

@@ -1,6 +1,6 @@
-"""A connection by which a pilot gets what its attempts read, and brings what they leave.
+"""A connection by which a pilot fetches inputs and returns outputs of its attempts.
 
-Questions and answers are frames, as on the link. The bytes of files follow an answer as they are;
+Requests and answers are frames, as on the link. The bytes of files follow an answer as they are;
 none of them stays in memory.
 """
 
@@ -31,7 +31,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class ConnectionCut(Exception):
-    """The connection is of no more use."""
+    """The connection cannot be used any more."""
 
 
 def streams(transport: asyncio.Transport) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -52,7 +52,7 @@ class DataLinks:
         self._beside = Background(_log, "data of pilots")
 
     def take_over(self, transport: asyncio.Transport, pilot: Pilot) -> None:
-        """Go on with a connection on which a pilot has said who it is."""
+        """Serve data on a connection of an authenticated pilot."""
         self._beside.start(DataLink(self, pilot, *streams(transport)).serve())
 
 
@@ -107,7 +107,7 @@ class DataLink:
         except Exception as error:
             self._writer.write(messages.refusal(message.n, message.p, _told(error)))
             await self._writer.drain()
-            # Bytes may be on their way that nobody wants.
+            # Bytes that are not wanted may be on their way.
             raise ConnectionCut from error
 
     def _say(self, to: messages.Message, **facts: Any) -> None:  # noqa: ANN401 - JSON
@@ -145,7 +145,7 @@ class DataLink:
             while left:
                 async with asyncio.timeout(_IDLE_S):
                     data = await self._reader.read(min(left, _BULK))
-                # Who has lost the attempt meanwhile must not write where the next one writes.
+                # A pilot that lost the attempt meanwhile must not write where the next one writes.
                 if not data or not self._pilot.holds(message.key):
                     raise ConnectionCut
                 await anyio.to_thread.run_sync(file.add, memoryview(data))
@@ -159,15 +159,15 @@ class DataLink:
 
 
 def _told(error: Exception) -> errors.PilotageError:
-    """Say what went wrong so that a pilot can judge whether it helps to try again."""
+    """Return what went wrong so that a pilot can judge whether it helps to try again."""
     if isinstance(error, errors.PilotageError):
         return error
     if isinstance(error, Wrong):
-        return errors.Unavailable("what had arrived before was wrong: all of it is needed again")
+        return errors.Unavailable("the part received before was corrupt: send all of it again")
     if isinstance(error, OSError):
         words = f"the hub cannot keep it: {error.strerror or error}"
         return errors.Unavailable(words) if error.errno in _FULL else errors.Conflict(words)
     if isinstance(error, (msgspec.ValidationError, LookupError, TypeError, ValueError)):
-        return errors.Denied(f"this cannot be what a job has left: {error}")
-    _log.error("data of a pilot could not be dealt with", exc_info=error)
+        return errors.Denied(f"these cannot be outputs of a job: {error}")
+    _log.error("handling data of a pilot failed", exc_info=error)
     return errors.PilotageError("the hub failed at this", hint="its log says more")

@@ -1,4 +1,4 @@
-"""The desk at which pilots enrol, come back and leave."""
+"""Enrolment of pilots: hello, resume after a lost connection, leave."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
 from pilotage.pilot import messages, validate
 from pilotage.pilot.data_link import DataLinks
+from pilotage.pilot.launches import strongest
 from pilotage.pilot.model import NodeCheck, NodeFacts, PilotState, Project
-from pilotage.pilot.stencil import strongest
 from pilotage.pilot.sync import SyncHandler, as_stop
 from pilotage.pilot.table import OVER, Pilot, PilotLink, PilotTable
 from pilotage.project import tokens
@@ -24,12 +24,12 @@ from pilotage.store import Db
 
 #: Settings of the sandbox that every node can follow.
 _ANY = frozenset({"auto", "none"})
-#: Pilots measure what their payloads use so often, in seconds, or as often as they are heard of.
+#: Seconds between two measurements of payloads, at most the heartbeat.
 _MEASURE_S = 5.0
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """A file that only who sees the project's folder can read."""
+    """A file that proves that a pilot sees the project's folder."""
 
     path: str
     #: What it says.
@@ -37,27 +37,27 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 class Enrolment:
-    """Knows on which terms pilots work here."""
+    """Enrols pilots, checks them, and sends the terms on which they work."""
 
     def __init__(
-        self, queue: JobQueue, roster: PilotTable, counter: SyncHandler, settings: Pilots,
+        self, queue: JobQueue, table: PilotTable, handler: SyncHandler, settings: Pilots,
         checks: Callable[[str], list[dict[str, Any]]], marker: Marker, data: DataLinks,
     ) -> None:  # fmt: skip
         """Get ready; `checks` names the scripts that the nodes of a pool must pass."""
         self._queue = queue
-        self._roster = roster
-        self._counter = counter
+        self._table = table
+        self._handler = handler
         self._settings = settings
         self._checks = checks
         self._marker = marker
         self._data = data
         self._heartbeat = units.seconds(settings.heartbeat)
         self._lease = units.seconds(settings.lease)
-        self.sync = counter.sync
-        self.log = counter.log
+        self.sync = handler.sync
+        self.log = handler.log
 
     async def enrol(self, hello: messages.Hello, line: PilotLink) -> Pilot:
-        """Take a pilot in; its secret is spent in the same transaction."""
+        """Enrol a pilot; its token is used up in the same transaction."""
         validate.check_hello(hello)
         digest = tokens.digest(hello.key)
         # What it sees of the project it must show first.
@@ -85,20 +85,20 @@ class Enrolment:
                     "pilot_come", id=grant.pilot, name=name, digest=digest, facts=facts, now=now
                 )
             if number is None:
-                message = f"pilot {grant.pilot} is not wanted any more"
+                message = f"pilot {grant.pilot} was cancelled"
                 raise errors.Denied(message, hint="ask for another: `pilotage pilot start`")
             db.run("pilot_token", id=number, token=grant.id)
             found.append((int(number), site, grant.pool))
 
         await self._queue.do(add)
         number, site, pool = found[-1]
-        pilot = self._roster.add(number, site, pool, told, PilotState.BOOTING, digest)
+        pilot = self._table.add(number, site, pool, told, PilotState.BOOTING, digest)
         pilot.line = line
-        self._roster.heard(pilot)
+        self._table.heard(pilot)
         return pilot
 
     def terms(self, pilot: Pilot) -> dict[str, Any]:
-        """Say on which terms a pilot works here."""
+        """Return the terms on which a pilot works here."""
         settings = self._settings
         return {
             "pilot": pilot.number, "site": pilot.site, "heartbeat": self._heartbeat,
@@ -109,7 +109,7 @@ class Enrolment:
 
     async def ready(self, pilot: Pilot, message: messages.Ready) -> None:
         """Give a pilot work from now on, if its node passed all checks."""
-        self._roster.heard(pilot)
+        self._table.heard(pilot)
         failed = [one for one in message.checks if not one.ok]
         wanted = self._settings.sandbox
         if wanted not in _ANY and wanted not in pilot.facts.sandboxes:
@@ -117,13 +117,15 @@ class Enrolment:
             failed.append(NodeCheck(name="sandbox", kind="hub", ok=False, words=words))
         if failed:
             words = "; ".join(f"{one.name} ({one.kind}): {one.words or 'failed'}" for one in failed)
-            await self._roster.move(pilot, PilotState.FAILED, text.show(words)[:2000])
-            raise errors.Denied(f"this node gets no work: {words}", hint="mend it and come again")
+            await self._table.move(pilot, PilotState.FAILED, text.show(words)[:2000])
+            raise errors.Denied(
+                f"this node gets no work: {words}", hint="repair the node and start the pilot again"
+            )
         if message.seen is not None:
-            await self._roster.describe(pilot, self._sight(pilot.facts, message))
-        await self._roster.move(pilot, PilotState.AVAILABLE, "")
+            await self._table.describe(pilot, self._sight(pilot.facts, message))
+        await self._table.move(pilot, PilotState.AVAILABLE, "")
         if pilot.state in OVER:
-            raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol anew")
+            raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol again")
 
     def _sight(self, facts: NodeFacts, message: messages.Ready) -> NodeFacts:
         """Add what payloads of a pilot see of the project, by what it could read of that."""
@@ -138,34 +140,34 @@ class Enrolment:
     async def resume(
         self, message: messages.Resume, line: PilotLink
     ) -> tuple[Pilot, dict[str, Any]]:
-        """Go on with a pilot that lost its connection, or that we lost."""
+        """Resume a pilot that lost its connection, or that was declared lost."""
         validate.check_version(message.protocol)
         validate.check_pilot(message.pilot)
-        pilot = await self._roster.find(message.pilot)
+        pilot = await self._table.find(message.pilot)
         if not hmac.compare_digest(pilot.digest, tokens.digest(message.key)):
-            raise errors.Denied("this key is not that pilot's", hint="enrol anew")
+            raise errors.Denied("this key is not that pilot's", hint="enrol again")
         pilot.line = line
-        self._roster.heard(pilot)
-        await self._roster.take_back(pilot)
+        self._table.heard(pilot)
+        await self._table.take_back(pilot)
         if pilot.state in OVER:
-            raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol anew")
+            raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol again")
         running = set(message.running)
         held = {one.key: one for one in pilot.held.values()}
         why = "this attempt is not this pilot's any more"
         stops = [as_stop(key, why) for key in message.running if key not in held]
         stops += [as_stop(one.key, one.stopping) for one in held.values() if one.stopping]
         again = [one for key, one in held.items() if key not in running and not one.stopping]
-        launches = await self._counter.again(pilot, again)
+        launches = await self._handler.again(pilot, again)
         found = self.terms(pilot) | {"stop": stops, "jobs": [msgspec.Raw(one) for one in launches]}
         return pilot, found
 
     def carry(self, message: messages.DataChannel) -> Pilot:
         """Find the pilot that wants a connection for the data of its attempts."""
         validate.check_version(message.protocol)
-        pilot = self._roster.pilots.get(message.pilot)
+        pilot = self._table.pilots.get(message.pilot)
         known = pilot.digest if pilot else ""
         if pilot is None or not hmac.compare_digest(known, tokens.digest(message.key)):
-            raise errors.Denied("this key is not that pilot's", hint="enrol anew")
+            raise errors.Denied("this key is not that pilot's", hint="enrol again")
         return pilot
 
     def take_over(self, transport: asyncio.Transport, pilot: Pilot) -> None:
@@ -173,11 +175,11 @@ class Enrolment:
         self._data.take_over(transport, pilot)
 
     async def leave(self, pilot: Pilot, reason: str) -> None:
-        """Let a pilot go; what it still holds is queued again."""
-        await self._roster.move(pilot, PilotState.DOWN, text.show(reason)[:500])
+        """Record that a pilot leaves; jobs that it still holds are queued again."""
+        await self._table.move(pilot, PilotState.DOWN, text.show(reason)[:500])
 
     def cut(self, pilot: Pilot, line: PilotLink) -> None:
-        """Hear that the connection of a pilot is gone: it gets nothing until it is back."""
+        """Note that the connection of a pilot is lost: it gets no work until it resumes."""
         if pilot.line is line:
             pilot.line = None
-            self._roster.close_down(pilot)
+            self._table.close_down(pilot)

@@ -21,26 +21,26 @@ from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pilot")
 _ROUND_S = 1.0
-#: Every so many rounds usage is charged and written down, and pictures are taken.
+#: Rounds between two records of usage and samples.
 _WRITE = 5
 _DAY_S = 86400.0
-#: So many silent pilots at once, and this share of all, are a fault of the network, not theirs.
+#: If this number and this share of all pilots are silent at once, the network is at fault.
 MANY = 10
 SHARE = 0.3
 #: How many leases such a fault may last before what they held is given up.
 _PATIENCE = 3.0
 _MASS = "many pilots are silent"
-#: Bytes of memory to which it is told what payloads use.
+#: Memory use is rounded to this number of bytes.
 _ROUGH = 16 << 20
 
 
 class LatePilots(msgspec.Struct, frozen=True):
-    """Pilots that should have been heard of by now."""
+    """Pilots whose report is overdue."""
 
     silent: list[Pilot]
     #: Those that were told to leave and have not.
     stubborn: list[Pilot]
-    #: Why nobody is given up although many are silent; empty if that is not so.
+    #: Why leases are kept although many pilots are silent; empty if they are not.
     mass: str
 
 
@@ -48,12 +48,12 @@ class LeaseMonitor:
     """Expires leases, reserves room, preempts, and applies requested drains, once a second."""
 
     def __init__(
-        self, queue: JobQueue, roster: PilotTable, settings: Match, lease: float, failing_node: str
+        self, queue: JobQueue, table: PilotTable, settings: Match, lease: float, failing_node: str
     ) -> None:
         """Take the lease in seconds, and the prefix of alarms about nodes where payloads fail."""
         self._queue = queue
         self._failing_node = failing_node
-        self._roster = roster
+        self._table = table
         self._preempt = settings.preempt == "priority"
         self._lease = lease
         #: Alarms that the log has.
@@ -61,14 +61,14 @@ class LeaseMonitor:
         self._round = 0
 
     async def run(self) -> None:
-        """Go round until cancelled."""
+        """Check once a second until cancelled."""
         await self._queue.do(_load_usage)
         while True:
             await anyio.sleep(_ROUND_S)
             await self.go_round()
 
     async def go_round(self) -> None:
-        """Look at everything once."""
+        """Check everything once."""
         self._round += 1
         # Chosen before: a turn that could not be written must do the same once more.
         await self._queue.do(functools.partial(self._look, self._late()))
@@ -77,10 +77,10 @@ class LeaseMonitor:
         self._part(late, ledger, db, now)
         for number, asked in db.rows("pilot_asked"):
             self._obey(ledger, db, number, asked, now)
-        self._roster.drain_sites(ledger, {row[0] for row in db.rows("site_drains")})
+        self._table.drain_sites(ledger, {row[0] for row in db.rows("site_drains")})
         for (number,) in db.rows("pilot_revoked"):
-            pilot = self._roster.known(db, number)
-            self._roster.change(ledger, db, pilot, PilotState.DOWN, "its token was revoked", now)
+            pilot = self._table.known(db, number)
+            self._table.change(ledger, db, pilot, PilotState.DOWN, "its token was revoked", now)
         matcher = ledger.matcher
         turn.keep_room(matcher, now)
         if self._preempt:
@@ -95,47 +95,47 @@ class LeaseMonitor:
     # -- silent pilots ---------------------------------------------------------------------------
 
     def _late(self) -> LatePilots:
-        """Say which pilots have been silent for too long, and which have not left when told to."""
-        tick = self._roster.tick()
+        """Find pilots that are silent for too long, or have not left after a request."""
+        tick = self._table.tick()
         # Listed at once: a turn under way may take one out.
-        alive = [one for one in list(self._roster.pilots.values()) if one.state not in OVER]
+        alive = [one for one in list(self._table.pilots.values()) if one.state not in OVER]
         silent = [one for one in alive if one.deadline < tick]
         words = ""
         if len(silent) >= MANY and len(silent) >= SHARE * len(alive):
             words = (
-                f"{len(silent)} of {len(alive)} pilots have not been heard for {self._lease:g} s: "
-                "what they run is not started again before they are back or much later"
+                f"{len(silent)} of {len(alive)} pilots have not reported for {self._lease:g} s: "
+                "their jobs are not restarted before they return or much later"
             )
             silent = [one for one in silent if one.deadline < tick - _PATIENCE * self._lease]
         return LatePilots(silent, [one for one in alive if 0 < one.bye < tick], words)
 
     def _part(self, late: LatePilots, ledger: TurnRecords, db: Db, now: float) -> None:
-        """Give pilots up, unless it is the fault of the network."""
+        """Expire the leases of silent pilots, unless the network is at fault."""
         if late.mass:
             self._raise(db, _MASS, late.mass, now)
         else:
-            self._call_off(db, _MASS)
-        words = f"its pilot was not heard of for {self._lease:g} s"
+            self._clear(db, _MASS)
+        words = f"its pilot did not report for {self._lease:g} s"
         for pilot in late.silent:
             _log.warning("pilot %d at %s is lost: %d jobs are queued again", pilot.number,
                          pilot.site, len(pilot.held))  # fmt: skip
-            self._roster.change(ledger, db, pilot, PilotState.LOST, words, now)
+            self._table.change(ledger, db, pilot, PilotState.LOST, words, now)
         for pilot in late.stubborn:
-            self._roster.change(
-                ledger, db, pilot, PilotState.DOWN, "it did not leave when told to", now
+            self._table.change(
+                ledger, db, pilot, PilotState.DOWN, "it did not leave after a request", now
             )
 
     def _obey(self, ledger: TurnRecords, db: Db, number: int, asked: str, now: float) -> None:
-        """Do with a pilot what a person asked for."""
-        pilot = self._roster.pilots.get(number)
+        """Apply a drain or stop that a user requested."""
+        pilot = self._table.pilots.get(number)
         db.run("pilot_answer", id=number)
         if pilot is None:
             return
-        self._roster.change(
+        self._table.change(
             ledger, db, pilot, PilotState.DRAINING, f"asked to {asked} by a person", now
         )
         if asked == "stop" and pilot.place is not None:
-            pilot.bye = self._roster.tick() + self._lease
+            pilot.bye = self._table.tick() + self._lease
             for lease in pilot.place.leases.values():
                 ledger.stop(pilot.place, lease, "its pilot was stopped by a person", now)
         ledger.unpark(number)
@@ -157,7 +157,7 @@ class LeaseMonitor:
             one, cpus = (0, used) if place.attributes.get(QUEUE) else (1, place.cpus)
             for index, count in enumerate((one, cpus, used, len(place.leases))):
                 sites.setdefault(place.site, [0, 0, 0, 0])[index] += count
-            pilot = self._roster.pilots.get(place.number)
+            pilot = self._table.pilots.get(place.number)
             shown = (
                 round(pilot.seen if pilot else now, -1), len(place.leases), used,
                 *_measured(pilot),
@@ -174,7 +174,7 @@ class LeaseMonitor:
         db.run("sample_purge", before=now - _DAY_S)
 
     def _show_nodes(self, ledger: TurnRecords, db: Db, now: float) -> None:
-        """Say which nodes get no work because payloads fail there."""
+        """Update the alarms of nodes where payloads fail."""
         condemned = {f"{self._failing_node}{node}" for node in ledger.guard.condemned()}
         for name in condemned:
             self._raise(
@@ -182,10 +182,10 @@ class LeaseMonitor:
             )
         for name, _, _ in db.rows("alarm_all"):
             if name.startswith(self._failing_node) and name not in condemned:
-                self._call_off(db, name)
+                self._clear(db, name)
 
     def _show_reserved(self, ledger: TurnRecords, db: Db) -> None:
-        """Say which pilots are kept for which jobs."""
+        """Store the reservations of pilots for jobs."""
         kept = [
             (place.number, place.reserved.bucket.first[0], round(place.reserved.at))
             for place in ledger.matcher.places.values()
@@ -201,13 +201,13 @@ class LeaseMonitor:
         self._alarms.add(name)
         db.run("alarm_put", name=name, words=words, now=now)
 
-    def _call_off(self, db: Db, name: str) -> None:
+    def _clear(self, db: Db, name: str) -> None:
         self._alarms.discard(name)
         db.run("alarm_drop", name=name)
 
 
 def _measured(pilot: Pilot | None) -> tuple[float | None, int | None]:
-    """Say how busy the cores are that payloads have, and how much memory they use."""
+    """Return how busy the cores are that payloads have, and how much memory they use."""
     if pilot is None:
         return None, None
     # Roughly: what changes a little is not worth a line in the store.

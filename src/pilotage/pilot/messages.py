@@ -1,4 +1,4 @@
-"""What crosses the link: closed messages, a length and JSON each."""
+"""Messages of the link: a length and JSON each; unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Message(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op",
     tag=str.lower,
 ):  # fmt: skip
-    """What every message has."""
+    """Fields of every message."""
 
     #: The sender's number, which the answer repeats; none means that no answer is wanted.
     n: int | None = None
@@ -94,7 +94,7 @@ class PayloadLog(Message, frozen=True, tag="log"):
 
 
 class DataChannel(Message, frozen=True, tag="data"):
-    """A pilot goes on with `Fetch` and `Home` on this connection, and with nothing else."""
+    """A pilot uses this connection for `fetch` and `home` messages only."""
 
     protocol: int
     pilot: int
@@ -111,7 +111,7 @@ class Fetch(Message, frozen=True):
 
 
 class BringHome(Message, frozen=True, tag="home"):
-    """A pilot brings what an attempt has left; the bytes follow the answer, which says of what."""
+    """A pilot returns outputs of an attempt; the answer lists the files whose bytes follow."""
 
     key: str
     #: By name, what was left: a size and a digest, or `files` by path below a folder.
@@ -121,13 +121,13 @@ class BringHome(Message, frozen=True, tag="home"):
 
 
 class Leave(Message, frozen=True):
-    """A pilot goes."""
+    """A pilot leaves."""
 
     reason: str = ""
 
 
 class Login(Message, frozen=True):
-    """A program says who it is."""
+    """A program authenticates."""
 
     protocol: int
     token: str
@@ -159,13 +159,13 @@ class AwaitEnds(Message, frozen=True, tag="ends"):
 
 
 class Cancel(Message, frozen=True):
-    """A program calls jobs off."""
+    """A program cancels jobs."""
 
     jobs: tuple[int, ...]
 
 
 class Agent(Message, frozen=True):
-    """The agent of a site goes on with messages of the bus on this connection.
+    """The agent of a site uses this connection for messages of the bus.
 
     What it proves its site with is replaced by a key of its own making, if that is another.
     """
@@ -200,7 +200,7 @@ _T = TypeVar("_T")
 
 
 def read(body: bytes | memoryview) -> Any_:
-    """Read a message; whatever is not one is refused."""
+    """Decode a message, or raise `UsageError`."""
     return decode(_decoder, body)
 
 
@@ -210,7 +210,7 @@ def read_data(body: bytes) -> Fetch | BringHome:
 
 
 def decode(decoder: msgspec.json.Decoder[_T], body: bytes | memoryview) -> _T:
-    """Read a message of one kind; whatever is not one is refused."""
+    """Decode a message of one kind, or raise `UsageError`."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -235,7 +235,7 @@ def refusal(n: int | None, p: int, error: errors.PilotageError) -> bytes:
 
 
 class Frames:
-    """Takes bytes in as they come, and gives whole messages."""
+    """Splits received bytes into messages."""
 
     def __init__(self, most: int = MOST_FRAME_BYTES) -> None:
         #: The largest message that is taken.
@@ -243,7 +243,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes in; give the messages that are whole now."""
+        """Add bytes; return the messages that are complete now."""
         buffer = self._buffer
         buffer += data
         found = []

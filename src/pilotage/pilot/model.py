@@ -1,4 +1,4 @@
-"""The nouns of pilots, as they cross the wire and as the store keeps them."""
+"""Types of pilots and nodes, as sent over the link and kept in the store."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PROTOCOL = 1
 
 
 class PilotState(StrEnum):
-    """Where a pilot is in its life."""
+    """States of a pilot."""
 
-    #: Somebody wants it; nothing was submitted yet.
+    #: Requested; nothing was submitted yet.
     REQUESTED = "requested"
     #: It waits in a batch queue.
     SUBMITTED = "submitted"
@@ -26,18 +26,18 @@ class PilotState(StrEnum):
     AVAILABLE = "available"
     #: It finishes what it has and takes no more.
     DRAINING = "draining"
-    #: It has left as it should.
+    #: It has left in order.
     DOWN = "down"
     #: Its node did not pass the checks.
     FAILED = "failed"
-    #: It was not heard of for too long.
+    #: It has not reported for longer than its lease.
     LOST = "lost"
 
 
 class Project(StrEnum):
-    """What the payloads of a pilot see of the project's folder."""
+    """Access of a pilot's payloads to the project's folder."""
 
-    #: Nobody knows: the pilot is of an earlier version.
+    #: Unknown: the pilot is of an earlier version.
     UNKNOWN = ""
     #: Nothing: what they need is brought.
     HIDDEN = "hidden"
@@ -58,7 +58,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a node is and has, as its pilot found out."""
+    """Hardware and software of a node, as its pilot reports it."""
 
     #: Host name.
     host: str
@@ -78,7 +78,7 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     python_version: str = ""
     #: Sandboxes that work here, such as `("bubblewrap", "podman")`.
     sandboxes: tuple[str, ...] = ()
-    #: Seconds until the node is taken away; nothing if nobody knows.
+    #: Seconds until the node is taken away; nothing if unknown.
     lifetime: float | None = None
     #: The batch job that the pilot is in, such as `slurm:1234`.
     batch: str = ""
@@ -90,7 +90,7 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a validation script found."""
+    """Result of a validation script."""
 
     name: str
     #: Whose script it was: `hub`, `site` or `group`.
@@ -102,7 +102,7 @@ class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a payload ended, as a pilot reports it."""
+    """End of an attempt, as a pilot reports it."""
 
     #: The attempt, `<job>.<number>`.
     key: str
@@ -115,7 +115,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     usage: Usage | None = None
     #: Declared outputs that are not there.
     missing: tuple[str, ...] = ()
-    #: Why what it left could not be brought home; empty if it was, or need not be.
+    #: Why outputs could not be sent to the hub; empty if they were, or need not be.
     unsaved: str = ""
     #: What the function returned.
     result: Any = None

@@ -18,7 +18,7 @@ _MAIN = '''"""Run the program that the first word names."""
 import sys
 
 if sys.argv[1:2] in (["job"], ["local"]):
-    # A hand may have left all of it here, compiled for this Python.
+    # The login helper may have left all of it here, compiled for this Python.
     sys.path.insert(0, f"{sys.path[0]}.{sys.implementation.cache_tag}")
 
 from node.dispatch import main

@@ -1,4 +1,4 @@
-"""The counter where pilots say what ended and get work."""
+"""Handle `sync` messages: record reported ends, and send launches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pilotage.base import errors, text, units
 from pilotage.job import bulk, moves, retry
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
-from pilotage.match.queue import NOBODY, JobQueue
+from pilotage.match.queue import NO_PLACE, JobQueue
 from pilotage.match.requests import Granted, PlaceRequest, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.pilot import messages, model, validate
 from pilotage.pilot.data import Staging
+from pilotage.pilot.launches import JobCancelled, LaunchTemplates, NotRunnable
 from pilotage.pilot.model import PilotState
-from pilotage.pilot.stencil import JobCancelled, NotRunnable, Stencils
 from pilotage.pilot.table import OVER, HeldAttempt, Pilot, PilotLink, PilotTable
 from pilotage.project.settings import Pilots
 from pilotage.run import output
@@ -35,20 +35,20 @@ _MOST_AHEAD = 1024
 #: Bytes of launches in one message, and of one launch.
 _MESSAGE = 8 << 20
 _LAUNCH = messages.MOST_FRAME_BYTES - (1 << 16)
-_UNKNOWN = "this pilot speaks by another connection"
+_UNKNOWN = "this pilot uses another connection"
 
 
 class SyncHandler:
-    """Deals out work, and takes in how it ended."""
+    """Sends work to pilots, and records reported ends."""
 
     def __init__(
-        self, queue: JobQueue, roster: PilotTable, stencils: Stencils, staging: Staging,
+        self, queue: JobQueue, table: PilotTable, templates: LaunchTemplates, staging: Staging,
         settings: Pilots, folder: str, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; what payloads write is kept below `folder`."""
         self._queue = queue
-        self._roster = roster
-        self._stencils = stencils
+        self._table = table
+        self._templates = templates
         self._staging = staging
         #: By attempt, the launches whose data is being looked at.
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -62,7 +62,7 @@ class SyncHandler:
         validate.check_sync(message)
         if pilot.open >= _MOST_OPEN:
             raise errors.UsageError("too many questions at once", hint="wait for the answers")
-        self._roster.heard(pilot)
+        self._table.heard(pilot)
         if pilot.state not in OVER and pilot.line is not line:
             refusal = errors.Conflict(_UNKNOWN, hint="resume it here")
             line.send(messages.refusal(message.n, message.p, refusal))
@@ -72,7 +72,7 @@ class SyncHandler:
         pilot.leaving = pilot.leaving or message.drain
         # In this order: it may just be called back, in the turn that is being written.
         if message.drain and (pilot.shed or pilot.state is PilotState.AVAILABLE):
-            self._roster.drain(pilot, pilot.reason or "the pilot takes no more")
+            self._table.drain(pilot, pilot.reason or "the pilot takes no more")
         ending: list[HeldAttempt] = []
         ends = [self._ended(pilot, end, ending) for end in message.ended]
         if pilot.state in OVER:
@@ -82,7 +82,7 @@ class SyncHandler:
 
     def log(self, pilot: Pilot, message: messages.PayloadLog) -> None:
         """Write down what a payload wrote, where commands look for it."""
-        self._roster.heard(pilot)
+        self._table.heard(pilot)
         if pilot.holds(message.key):
             job, attempt = validate.attempt(message.key)
             output.write(
@@ -90,7 +90,7 @@ class SyncHandler:
             )  # fmt: skip
 
     async def again(self, pilot: Pilot, missing: list[HeldAttempt]) -> list[bytes]:
-        """Write the launches of attempts anew whose first answer was lost on the way."""
+        """Write again the launches of attempts whose first answer was lost."""
         pilot.backlog.clear()
         missing = [one for one in missing if one.key not in self._loading]
         if not missing:
@@ -117,7 +117,7 @@ class SyncHandler:
             pids = {key: pid for key, pid in message.started if pilot.holds(key)}
             self._queue.change(lambda _ledger, db, _now: moves.note_pids(db, pids))
         wait = min(message.wait, self._longest)
-        # Who is to leave and holds nothing is told so at once.
+        # A pilot that is to leave and holds nothing gets its answer at once.
         leaves = pilot.state is PilotState.DRAINING and not (pilot.held or pilot.leaving)
         park = wait > 0 and not (message.ended or message.started or pilot.backlog or leaves)
         answer = functools.partial(self._answer, pilot, message, line, ending)
@@ -133,11 +133,11 @@ class SyncHandler:
     def _dismiss(
         self, pilot: Pilot, message: messages.Sync, line: PilotLink, ends: list[bulk.EndedJob]
     ) -> None:
-        """Send a pilot away; of one that was lost it is heard what went well all the same."""
+        """Dismiss a pilot; of one that was lost, successful ends are still recorded."""
         heard = ends if pilot.state is PilotState.LOST else []
         self._finish(pilot, heard)
         send = functools.partial(self._send, pilot, message, line, [], [])
-        self._queue.ask(PlaceRequest(NOBODY, lambda _: send()))
+        self._queue.ask(PlaceRequest(NO_PLACE, lambda _: send()))
 
     def _finish(self, pilot: Pilot, ends: list[bulk.EndedJob]) -> None:
         """Record ends without asking for more work."""
@@ -148,7 +148,7 @@ class SyncHandler:
     def _ended(
         self, pilot: Pilot, end: model.AttemptEnd, ending: list[HeldAttempt]
     ) -> bulk.EndedJob:
-        """Say what an end means; what this pilot does not hold is only heard if it did well."""
+        """Classify an end; of attempts that this pilot does not hold, only successes count."""
         job, attempt = validate.attempt(end.key)
         held = pilot.held.get(job)
         if held is None or held.attempt != attempt:
@@ -172,7 +172,7 @@ class SyncHandler:
         ending: list[HeldAttempt],
         granted: Granted,
     ) -> None:
-        """Tell a pilot what is on disk now."""
+        """Acknowledge to a pilot what is on disk now."""
         pilot.open -= 1
         if pilot.asked is message:
             pilot.unpark()
@@ -187,12 +187,12 @@ class SyncHandler:
         send = functools.partial(self._send, pilot, message, line, _some(pilot.backlog), stops)
         if outputs:
             self._queue.change(lambda _ledger, db, _now: moves.declare(db, outputs))
-            self._queue.ask(PlaceRequest(NOBODY, lambda _: send()))
+            self._queue.ask(PlaceRequest(NO_PLACE, lambda _: send()))
         else:
             send()
 
     def _stopped(self, pilot: Pilot, stop: Stop) -> bool:
-        """Stop a job; say whether its pilot need not hear of it, since it has not been told."""
+        """Stop a job; return whether its pilot need not hear of it, since it has not been told."""
         held = pilot.held.get(stop.job)
         if held is None:
             return False
@@ -230,7 +230,7 @@ class SyncHandler:
                 self._load(pilot, claim, spec)
                 continue
             try:
-                body, files, binding = self._stencils.fill(claim, spec, pilot.facts, pilot.cut)
+                body, files, binding = self._templates.fill(claim, spec, pilot.facts, pilot.cut)
                 if len(body) > _LAUNCH:
                     raise NotRunnable(f"it is too large to be sent to a pilot: {len(body)} bytes")
             except Exception as error:  # noqa: BLE001 - one bad definition must not stop the rest
@@ -259,7 +259,7 @@ class SyncHandler:
     async def _stage(self, pilot: Pilot, claim: moves.Claim, held: HeldAttempt) -> None:
         spec = cast("JobSpec", held.spec)
         try:
-            kind = self._stencils.sandbox(spec, pilot.facts)
+            kind = self._templates.sandbox(spec, pilot.facts)
             body, files, binding = await self._staging.prepare(pilot.facts, claim, spec, kind)
             if len(body) > _LAUNCH:
                 raise NotRunnable(f"it is too large to be sent to a pilot: {len(body)} bytes")
@@ -297,17 +297,17 @@ def _refused(pilot: Pilot, why: str) -> retry.AttemptEnd:
 
 
 def _failure(pilot: Pilot, error: Exception) -> retry.AttemptEnd:
-    """Say what it means that a job could not be sent to a pilot."""
+    """Return what it means that a job could not be sent to a pilot."""
     if isinstance(error, NotRunnable):
         return _refused(pilot, str(error))
-    called_off = str(error) if isinstance(error, JobCancelled) else ""
+    cancelled = str(error) if isinstance(error, JobCancelled) else ""
     words = f"cannot start: {error}"
-    return retry.AttemptEnd(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=called_off)
+    return retry.AttemptEnd(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=cancelled)
 
 
 def _refuse(pilot: Pilot, message: messages.Sync, line: PilotLink, error: Exception) -> None:
     pilot.open -= 1
-    words = errors.PilotageError(f"the hub cannot deal with this: {type(error).__name__}")
+    words = errors.PilotageError(f"the hub failed to handle this: {type(error).__name__}")
     line.send(messages.refusal(message.n, message.p, words))
 
 

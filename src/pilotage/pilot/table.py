@@ -1,4 +1,4 @@
-"""All pilots that are known here, their states, and what each holds."""
+"""The table of pilots: their states, attempts that each holds, and what they use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
 from pilotage.match.wish import FOLDER, ONLY_APPLICATIONS
+from pilotage.pilot.launches import Templates
 from pilotage.pilot.messages import Used
 from pilotage.pilot.model import NodeFacts, PilotState, Project
-from pilotage.pilot.stencil import Cuts
 from pilotage.store import Db
 
 #: Seconds after which a measurement counts half for how things are now.
@@ -31,7 +31,7 @@ _LATE_S = 60.0
 
 
 class PilotUsage:
-    """Sums that a pilot tells, and how busy its cores are now."""
+    """Usage that a pilot reports, and how busy its cores are now."""
 
     __slots__ = ("_recent", "_told", "_when", "had", "resident", "used")
 
@@ -40,7 +40,7 @@ class PilotUsage:
         #: Core-seconds that payloads have used and had since it came.
         self.used = 0.0
         self.had = 0.0
-        #: Bytes of memory of payloads; nothing if nobody measured.
+        #: Bytes of memory of payloads; nothing if not measured.
         self.resident: int | None = None
         self._told = (0.0, 0.0)
         self._when = now
@@ -48,19 +48,19 @@ class PilotUsage:
 
     @property
     def busy(self) -> float | None:
-        """How busy payloads keep the cores that they have, from 0 to 1; nothing if unknown."""
+        """Share of their cores that payloads use, from 0 to 1; nothing if unknown."""
         used, had = self._recent
         return used / had if had >= _LEAST else None
 
     def hear(self, told: Used, cpus: int, memory: int, now: float) -> None:
-        """Take in what a pilot says; no core can be had for longer than there was time."""
+        """Add a report; core-seconds are bounded by the time that has passed."""
         used, had = told[0] - self._told[0], told[1] - self._told[1]
         self._told = (told[0], told[1])
         elapsed = max(0.0, now - self._when)
         self._when = now
         most = cpus * (elapsed + _LATE_S)
         if had > most:
-            # As when we were away: how busy they were is right, for how long is not.
+            # As after a restart of the hub: the ratio is right, the duration is not.
             used, had = used * most / had, most
         had = max(0.0, had)
         used = min(max(0.0, used), had)
@@ -80,7 +80,7 @@ def place(number: int, site: str, pool: str, facts: NodeFacts, until: float = ma
 
 
 def attributes(facts: NodeFacts, site: str, pool: str) -> dict[str, Any]:
-    """Say what requirements may ask for; a node cannot say of itself what it is not."""
+    """Return what requirements may ask for; a node cannot say of itself what it is not."""
     return {
         **facts.attributes,
         "host": facts.host, "os": facts.os, "arch": facts.arch, "release": facts.release,
@@ -93,14 +93,14 @@ def attributes(facts: NodeFacts, site: str, pool: str) -> dict[str, Any]:
 
 
 def end(facts: NodeFacts, enrolled: float) -> float:
-    """Say when the node is taken away."""
+    """Return when the node is taken away."""
     return math.inf if facts.lifetime is None else enrolled + facts.lifetime
 
 
 #: States in which a pilot holds nothing and gets nothing.
 OVER = frozenset({PilotState.DOWN, PilotState.FAILED, PilotState.LOST})
 _ENDS = frozenset({PilotState.DRAINING, PilotState.DOWN, PilotState.FAILED, PilotState.LOST})
-#: Which states may follow which; nobody comes back who left or was found unfit.
+#: Which states may follow which; a pilot that left or failed its checks does not return.
 _FOLLOWS: dict[PilotState, frozenset[PilotState]] = {
     PilotState.BOOTING: _ENDS | {PilotState.AVAILABLE},
     PilotState.AVAILABLE: _ENDS,
@@ -110,7 +110,7 @@ _FOLLOWS: dict[PilotState, frozenset[PilotState]] = {
 
 
 class PilotLink(Protocol):
-    """The way back to a pilot."""
+    """The connection to a pilot, for answers."""
 
     def send(self, data: bytes) -> None:
         """Send an answer."""
@@ -159,8 +159,8 @@ class Pilot:
         #: Jobs that it has done, as far as this process knows.
         self.done = 0
         #: Launches of definitions as they look on this node.
-        self.cut: Cuts = {}
-        #: The way back to it; nothing while it is not connected.
+        self.cut: Templates = {}
+        #: Its connection; nothing while it is not connected.
         self.line: PilotLink | None = None
         #: Its last question, how many have no answer yet, and when the last waits no longer.
         self.asked: object = None
@@ -168,14 +168,14 @@ class Pilot:
         self.timer: asyncio.TimerHandle | None = None
         #: Launches that were too much for one message, by job.
         self.backlog: dict[int, bytes] = {}
-        #: After this time, by the clock of the roster, it counts as lost.
+        #: After this time, by the clock of the table, it counts as lost.
         self.deadline = math.inf
         self.seen = 0.0
         #: Whether a person had its site drained: it gets no work, and stays.
         self.drained = False
         #: When its node is taken away.
         self.until = end(facts, time.time())
-        #: By when it must have left, by the clock of the roster; 0 if nobody sent it away.
+        #: By when it must have left, by the clock of the table; 0 if it was not dismissed.
         self.bye = 0.0
         #: Whether its pool had it drain, and whether it knows that it leaves: no way back then.
         self.shed = False
@@ -192,9 +192,9 @@ class Pilot:
         return drains and not self.leaving and not self.bye and self.line is not None
 
     def part(self) -> str:
-        """Say why it is to leave, once it is told; empty if it is not to.
+        """Return why it is to leave, and note that it knows; empty if it is not to leave.
 
-        Whom its pool had drain need not know before all that it runs is over.
+        A pilot that its pool drains need not know before its jobs are over.
         """
         if self.state is not PilotState.DRAINING or (self.shed and self.held and not self.leaving):
             return ""
@@ -202,7 +202,7 @@ class Pilot:
         return self.reason
 
     def holds(self, key: str) -> bool:
-        """Say whether it holds an attempt."""
+        """Return whether it holds an attempt."""
         job, _, attempt = key.partition(".")
         held = self.held.get(int(job)) if job.isdecimal() else None
         return held is not None and str(held.attempt) == attempt
@@ -215,23 +215,23 @@ class Pilot:
 
 
 class PilotTable:
-    """Knows all pilots, and keeps what it knows in the store and before the matchmaker."""
+    """All pilots by number; changes go to the store and to the matchmaker."""
 
     def __init__(
         self, queue: JobQueue, lease: float, tick: Callable[[], float] = time.monotonic
     ) -> None:
-        """Know none yet; `load` reads those of the store. Leases end by the clock `tick`."""
+        """Begin empty; `load` reads the store. Leases end by the clock `tick`."""
         self._queue = queue
         self._lease = lease
         self.tick = tick
         self.pilots: dict[int, Pilot] = {}
 
     def now(self) -> float:
-        """Say what time it is by the clock of the queue."""
+        """Return what time it is by the clock of the queue."""
         return self._queue.now()
 
     def heard(self, pilot: Pilot) -> None:
-        """Note that a pilot lives."""
+        """Renew the lease of a pilot."""
         pilot.seen = time.time()
         pilot.deadline = self.tick() + self._lease
 
@@ -246,7 +246,7 @@ class PilotTable:
             self._join(ledger, db, pilot)
         gone = AttemptEnd(ok=False, message="its pilot is gone", lost=True)
         for mark in [one for one in ledger.orphans if one.startswith("pilot:")]:
-            # Its pilot has ended, and nobody else can have it.
+            # Its pilot has ended, and no other can hold it.
             ledger.lose(db, int(mark.partition(":")[2]), gone, now)
 
     def _restore(self, row: tuple[Any, ...]) -> Pilot:
@@ -267,7 +267,7 @@ class PilotTable:
         return pilot
 
     def _join(self, ledger: TurnRecords, db: Db, pilot: Pilot) -> None:
-        """Tell the matchmaker of a pilot, and remember what it holds already."""
+        """Add a pilot to the matchmaker, with the attempts that it holds already."""
         # It is there already if this was done in a turn that could not be written.
         pilot.place = ledger.matcher.places.get(pilot.number)
         if pilot.place is None:
@@ -282,7 +282,7 @@ class PilotTable:
     def add(
         self, number: int, site: str, pool: str, facts: NodeFacts, state: PilotState, digest: str
     ) -> Pilot:
-        """Take a new pilot in."""
+        """Add a new pilot."""
         pilot = Pilot(number, site, pool, facts, state, digest)
         self.pilots[number] = pilot
         return pilot
@@ -297,7 +297,7 @@ class PilotTable:
             row = db.row("pilot_get", id=number)
             if row is None:
                 message = f"there is no pilot {number}"
-                raise errors.NotFound(message, hint="enrol it anew")
+                raise errors.NotFound(message, hint="enrol it again")
             found.append(self._restore(row))
 
         await self._queue.do(read)
@@ -336,7 +336,7 @@ class PilotTable:
         """
         before = PilotState(db.value("pilot_state", id=pilot.number))
         if state is PilotState.LOST and before is PilotState.DRAINING and not pilot.held:
-            # It was to leave, and has: nobody heard its good-bye, as when we were away.
+            # It was to leave, and has: its good-bye was lost, as when the hub was down.
             state, reason = PilotState.DOWN, pilot.reason or reason
         if state not in _FOLLOWS.get(before, frozenset()):
             pilot.state = before
@@ -360,13 +360,13 @@ class PilotTable:
             db, pilot.number, AttemptEnd(ok=False, message=words, lost=lost, stopped=not lost), now
         )
         pilot.place, pilot.held = None, {}
-        # Whoever comes back is found in the store.
+        # A pilot that comes back is found in the store.
         self.pilots.pop(pilot.number, None)
 
     def shed(
         self, ledger: TurnRecords, db: Db, pilot: Pilot, reason: str, now: float
     ) -> None:  # fmt: skip
-        """Have a pilot drain within a turn because its pool has too many; it may be called back."""
+        """Drain a pilot within a turn because its pool has too many; it may be recalled."""
         if PilotState(db.value("pilot_state", id=pilot.number)) is PilotState.DRAINING:
             return
         self.change(ledger, db, pilot, PilotState.DRAINING, reason, now)
@@ -385,13 +385,13 @@ class PilotTable:
         return True
 
     def drain(self, pilot: Pilot, reason: str) -> None:
-        """Let a pilot finish what it has and give it no more."""
+        """Drain a pilot: it finishes its jobs and gets no more."""
         self._queue.change(
             lambda ledger, db, now: self.change(ledger, db, pilot, PilotState.DRAINING, reason, now)
         )
 
     def drain_sites(self, ledger: TurnRecords, sites: Collection[str]) -> None:
-        """Give pilots of some sites no work, and those of all others work again."""
+        """Drain the pilots of some sites, and resume those of all others."""
         # Listed at once: others may come meanwhile.
         for pilot in list(self.pilots.values()):
             if pilot.drained != (pilot.site in sites):
@@ -418,7 +418,7 @@ class PilotTable:
             self.pilots[pilot.number] = pilot
 
     def close_down(self, pilot: Pilot) -> None:
-        """Give a pilot nothing while it is not connected."""
+        """Give a pilot no work while it is not connected."""
 
         def change(ledger: TurnRecords, _db: Db, _now: float) -> None:
             if pilot.line is None:

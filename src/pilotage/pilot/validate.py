@@ -1,4 +1,4 @@
-"""How much is believed of what comes over a link."""
+"""Validate and bound values received from pilots."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ def check_version(protocol: int) -> None:
 
 
 def check_hello(hello: messages.Hello) -> None:
-    """Refuse a node that cannot be: what a pilot says of itself is not to be trusted blindly."""
+    """Refuse implausible values in a pilot's description of its node."""
     check_version(hello.protocol)
     if not _KEY.fullmatch(hello.key):
         raise errors.UsageError("the key of a pilot is 64 hexadecimal digits")
     facts = hello.facts
     sizes = (facts.cpus, facts.memory, facts.disk, len(facts.gpus))
     if facts.cpus < 1 or not all(0 <= one <= most for one, most in zip(sizes, _MOST, strict=True)):
-        raise errors.UsageError("no node is like this", hint="mend what the pilot finds out")
+        raise errors.UsageError(
+            "these sizes of a node are not plausible", hint="correct what the pilot reports"
+        )
     if not facts.work.startswith("/"):
         raise errors.UsageError("the folder of a pilot is an absolute path")
     if not (facts.host.isprintable() and 0 < len(facts.host) <= _MOST_HOST):
         raise errors.UsageError("this is no name of a host")
     if facts.lifetime is not None and not 0 <= facts.lifetime <= _FAR:
-        raise errors.UsageError("no node is there for so long")
+        raise errors.UsageError("this lifetime of a node is not plausible")
     if not all(map(_is_plain, facts.attributes.values())):
         raise errors.UsageError("an attribute is a text, a number, a truth value or a list of them")
     if len(text.dump(facts)) > _MOST_FACTS:
@@ -61,7 +63,7 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - any JSON value
 def check_pilot(number: int) -> None:
     """Refuse a number that no pilot can have."""
     if not 0 < number < _FAR:
-        raise errors.NotFound(f"there is no pilot {number}", hint="enrol it anew")
+        raise errors.NotFound(f"there is no pilot {number}", hint="enrol it again")
 
 
 def check_sync(message: messages.Sync) -> None:
@@ -71,7 +73,7 @@ def check_sync(message: messages.Sync) -> None:
     if not all(0 < pid < _LAST_PID for _, pid in message.started):
         raise errors.UsageError("no process has such a number")
     if message.used is not None and not all(0 <= one <= _FAR for one in message.used):
-        raise errors.UsageError("no payload uses so much")
+        raise errors.UsageError("this usage of a payload is not plausible")
 
 
 def attempt(key: str) -> tuple[int, int]:
@@ -96,7 +98,7 @@ def ending(end: model.AttemptEnd) -> Ending:
 
 
 def _usage(used: Usage) -> Usage:
-    """Keep what a payload used within what can be."""
+    """Bound the reported usage of a payload."""
     return Usage(
         size(used.wall), size(used.cpu_user), size(used.cpu_system), number(used.max_rss) or 0,
         number(used.read_bytes) or 0, number(used.written_bytes) or 0,
@@ -104,10 +106,10 @@ def _usage(used: Usage) -> Usage:
 
 
 def number(value: int | None) -> int | None:
-    """Keep a number within what the store can hold."""
+    """Bound a number to what the store can hold."""
     return None if value is None else max(-_FAR, min(value, _FAR))
 
 
 def size(value: float) -> float:
-    """Keep a measure within what can be."""
+    """Bound a measured value."""
     return max(0.0, min(value, float(_FAR)))

@@ -1,4 +1,4 @@
-"""Pilots and shares as commands see them: read from the store, and asked by way of it."""
+"""Pilots and shares as commands see them, read from the store; drain and stop requests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text, units
+from pilotage.match import share as usage
 from pilotage.pilot.model import NodeFacts, PilotState
-from pilotage.project.settings import Owner, Share
+from pilotage.project import settings
+from pilotage.project.settings import Share
 from pilotage.store import Db
 
 #: States from which a pilot does not come back, but for one that was lost.
@@ -36,13 +38,13 @@ class PilotView(msgspec.Struct, frozen=True):
     #: What a person has asked for that is not done yet.
     asked: str
     #: How busy its payloads keep the cores that they have, and their bytes of memory; nothing if
-    #: nobody measured.
+    #: not measured.
     busy: float | None = None
     resident: int | None = None
 
 
 class Due(msgspec.Struct, frozen=True):
-    """What an owner has used and is due."""
+    """Usage and share of an owner."""
 
     owner: str
     #: Core-seconds, those of a half-life ago counted half, and all of them.
@@ -98,27 +100,29 @@ def ask(db: Db, numbers: Sequence[int], asked: str) -> None:
 
 
 def shares(db: Db, share: Share, now: float) -> list[Due]:
-    """Tell who has used how much, and what they are due; a group is named with a slash."""
-    half_life = units.seconds(share.half_life)
-    sums: dict[str, list[float]] = {name: [0.0] * 4 for name in share.user}
-    sums |= {f"{name}/": [0.0] * 4 for name in share.group}
-
-    def count(owner: str, at: int, much: float) -> None:
-        group = f"{owner.partition('/')[0]}/"
-        for name in (owner, group) if group in sums else (owner,):
-            sums.setdefault(name, [0.0] * 4)[at] += much
-
-    for owner, value, since, total in db.rows("usage_all"):
-        count(owner, 0, value * 2.0 ** (min(0.0, since - now) / half_life))
-        count(owner, 1, total)
-    for owner, state, jobs_ in db.rows("api_owners"):
-        count(owner, 2 if state == "running" else 3, jobs_)
-    found = []
-    for owner, (usage, total, running, queued) in sorted(sums.items()):
-        mine = share.group.get(owner[:-1]) if owner.endswith("/") else share.user.get(owner)
-        due = mine or Owner()
-        found.append(Due(owner, usage, total, int(running), int(queued), due.weight, due.quota))
-    return found
+    """Return what owners and groups have used and are due; the name of a group ends in a slash."""
+    slices = settings.slices(share)
+    found = usage.table(
+        db.rows("usage_all"), db.rows("api_owners"), slices, share.user,
+        units.seconds(share.half_life), now,
+    )  # fmt: skip
+    rows = [
+        Due(
+            one.owner, one.usage, one.total, one.running, one.queued, one.slice.weight,
+            one.slice.quota or 0,
+        )
+        for one in found
+    ]  # fmt: skip
+    for group, mine in share.group.items():
+        inside = [one for one in found if usage.group_of(one.owner) == group]
+        rows.append(
+            Due(
+                f"{group}/", sum(one.usage for one in inside), sum(one.total for one in inside),
+                sum(one.running for one in inside), sum(one.queued for one in inside),
+                mine.weight, mine.quota,
+            )
+        )  # fmt: skip
+    return sorted(rows, key=lambda one: one.owner)
 
 
 def _pilot(row: tuple[Any, ...]) -> PilotView:

@@ -1,11 +1,11 @@
-"""Pools: what pilots are given to do comes in, how many there shall be goes out.
+"""Pools: readings of pilots and waiting jobs in, orders for pilots out, with the reason of each.
 
-    Controller ─demand─▶ Shape ─demand─▶ Composite ─demand─▶ Pool ─▶ pilots
-               ◀reading─       ◀reading─           ◀reading─
+Controllers decide from a reading, decorators change the demand on its way, composites split it:
 
-`model` has the nouns, `fitness` says how well a pilot is used, `control` decides, `shape` changes
-what was decided, `compose` makes one pool of many, `pipeline` joins them by `>>`, and `config`
-reads COBalD's files. Nothing there sleeps: what is decided depends on a reading, on the time that
-has passed and on a state, all of them handed in. `outside` is what somebody asks of a pool of a hub
-from outside; `drive` is who does, with a `remote` pool whose failures are `guarded`.
+    Controller ─demand─▶ Decorator ─demand─▶ Composite ─demand─▶ Pool ─▶ pilots
+               ◀reading─           ◀reading─           ◀reading─
+
+`pipeline` joins them by `>>`. Decisions are pure functions of a reading, the elapsed time and a
+state; `service` runs them for all pools of a hub, `drive` runs a pipeline from another process,
+`providers` order the pilots, and `simulate` tests policies.
 """

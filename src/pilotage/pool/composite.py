@@ -24,7 +24,7 @@ class Policy(Protocol):
         """Give each its part."""
 
     def words(self) -> str:
-        """Say by what parts are given."""
+        """Return by what parts are given."""
 
 
 class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +40,7 @@ class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [demand / len(readings)] * len(readings)
 
     def words(self) -> str:
-        """Say by what parts are given."""
+        """Return by what parts are given."""
         return "in equal parts"
 
 
@@ -84,7 +84,7 @@ class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [least if new else part for new, part in zip(unknown, parts, strict=True)]
 
     def words(self) -> str:
-        """Say by what parts are given."""
+        """Return by what parts are given."""
         return f"by {self.weight}"
 
     def _weigh(self, one: Reading) -> float:
@@ -119,7 +119,7 @@ _ROUNDS = 8
 
 
 class Composite(Face):
-    """Pools that are steered together."""
+    """Pools that are controlled together."""
 
     def __init__(
         self, policy: Policy, children: list[Target], *, spill: bool = True, name: str = ""
@@ -159,8 +159,8 @@ class Composite(Face):
         if moved:
             words += f"; {volume(moved)} that some cannot take goes to others"
         if left:
-            words += f"; {volume(left)} nobody can take"
-        # What nobody takes is not remembered, or the demand would run away from what can be had.
+            words += f"; {volume(left)} no pool can take"
+        # Demand that no pool takes is dropped, so that it does not grow without bound.
         return Plan(self.name, demand, demand - left, words, tuple(plans), demand - left)
 
     def act(self, plan: Plan) -> None:
@@ -218,7 +218,7 @@ def uniform(*children: Target | Pool, spill: bool = True) -> Composite:
     return Composite(Uniform(), [adopt(one) for one in children], spill=spill, name=name)
 
 
-class Change(msgspec.Struct, frozen=True):
+class FactoryPlan(msgspec.Struct, frozen=True):
     """What a factory would do."""
 
     #: The volume to be made.
@@ -227,30 +227,30 @@ class Change(msgspec.Struct, frozen=True):
     release: tuple[int, ...] = ()
 
 
-class Kept(msgspec.Struct, frozen=True):
+class FactoryState(msgspec.Struct, frozen=True):
     """What a factory wants to know the next time."""
 
     demand: float
     #: Seconds since it last changed anything.
     age: float = 0.0
-    change: Change = Change()
+    change: FactoryPlan = FactoryPlan()
 
 
-def census(children: Sequence[Reading], demand: float) -> Change:
+def census(children: Sequence[Reading], demand: float) -> FactoryPlan:
     """Compare what was ordered with what is wanted.
 
     COBalD looks at the supply: orders that have not come yet stay when they are no longer wanted.
     """
     excess = sum(one.demand for one in children) - demand
     if excess <= 0:
-        return Change(grow=-excess)
+        return FactoryPlan(grow=-excess)
     release: list[int] = []
     for place in sorted(range(len(children)), key=lambda place: _worth(children[place])):
         ordered = children[place].demand
         if 0 < ordered <= excess:
             excess -= ordered
             release.append(place)
-    return Change(release=tuple(release))
+    return FactoryPlan(release=tuple(release))
 
 
 class Factory(Face):
@@ -267,7 +267,7 @@ class Factory(Face):
         self.children = list(children)
         #: Those that were let go and still supply something.
         self.leaving: list[Pool] = []
-        self._kept = Kept(sum(one.demand for one in children))
+        self._kept = FactoryState(sum(one.demand for one in children))
 
     def view(self) -> View:
         """See all children as one, each by its supply."""
@@ -277,7 +277,7 @@ class Factory(Face):
             self._kept.demand,
             mean([(one.supply, one.utilisation) for one in rows]),
             mean([(one.supply, one.allocation) for one in rows]),
-            # Nothing here tells what waits from what starts.
+            # Waiting and starting children cannot be distinguished here.
             queued=sum(max(0.0, one.demand - one.supply) for one in rows),
             draining=sum(one.supply for one in rows if not one.demand > 0),
         )
@@ -287,19 +287,19 @@ class Factory(Face):
         """Remember the demand; once an interval, say what it takes."""
         wanted, age = self._kept.demand if demand is None else demand, self._kept.age + elapsed
         if age < self.interval:
-            return Plan(self.name, demand, wanted, state=Kept(wanted, age))
+            return Plan(self.name, demand, wanted, state=FactoryState(wanted, age))
         change = census([_read(one) for one in self.children], wanted)
         words = ""
         if change.grow > 0:
             words = f"{volume(change.grow)} more are ordered"
         elif change.release:
             words = f"{len(change.release)} of {len(self.children)} are let go"
-        return Plan(self.name, demand, wanted, words, state=Kept(wanted, 0.0, change))
+        return Plan(self.name, demand, wanted, words, state=FactoryState(wanted, 0.0, change))
 
     def act(self, plan: Plan) -> None:
-        """Make children, and let children go."""
-        kept: Kept = plan.state
-        self._kept = msgspec.structs.replace(kept, change=Change())
+        """Create and remove children."""
+        kept: FactoryState = plan.state
+        self._kept = msgspec.structs.replace(kept, change=FactoryPlan())
         for place in kept.change.release:
             self.children[place].demand = 0.0
         missing = kept.change.grow
@@ -323,5 +323,5 @@ def _read(child: Pool) -> Reading:
 
 
 def _worth(child: Reading) -> float:
-    # Orders that have not come are worth nothing yet, so they go first.
+    # Orders that have not started have no value yet, so they are removed first.
     return child.supply * (child.assumed().utilisation or 0.0)

@@ -17,9 +17,9 @@ from pilotage.pool.words import share, volume
 class Linear(Stage, frozen=True):
     """Change the demand by so much a second."""
 
-    #: Utilisation below which there shall be less.
+    #: Utilisation below which demand falls.
     low_utilisation: float = 0.5
-    #: Allocation above which there shall be more.
+    #: Allocation above which demand rises.
     high_allocation: float = 0.5
     #: Change of the demand in a second.
     rate: float = 1.0
@@ -44,7 +44,7 @@ class Linear(Stage, frozen=True):
 
 
 def judge(reading: Reading, low: float, high: float) -> tuple[str, int]:
-    """Say in words how a pool is used, and whether there shall be less, the same or more."""
+    """Return how a pool is used, as text, and whether demand falls (-1), stays (0) or rises (1)."""
     used, taken = reading.utilisation, reading.allocation
     if (ASSUMED if used is None else used) < low:
         return f"utilisation {share(used)} is below {share(low)}", -1
@@ -72,13 +72,13 @@ def check_interval(interval: float) -> None:
 class RelativeSupply(Stage, frozen=True):
     """Demand a multiple of the supply."""
 
-    #: Utilisation below which there shall be less.
+    #: Utilisation below which demand falls.
     low_utilisation: float = 0.5
-    #: Allocation above which there shall be more.
+    #: Allocation above which demand rises.
     high_allocation: float = 0.5
-    #: The multiple if there shall be less.
+    #: Factor if demand falls.
     low_scale: float = 0.9
-    #: The multiple if there shall be more.
+    #: Factor if demand rises.
     high_scale: float = 1.1
     #: Seconds between two decisions.
     interval: float = 1.0
@@ -150,7 +150,7 @@ class Stepwise(Stage, frozen=True):
         return Decision(max(0.0, float(wanted)), f"{why} asks for {volume(wanted)}")
 
 
-class Steps:
+class StepRules:
     """Rules that are still being collected; made by `stepwise`."""
 
     def __init__(self, base: Rule) -> None:
@@ -172,7 +172,7 @@ class Steps:
         return Stepwise(self.base, tuple(self.rules), interval)
 
 
-stepwise = Steps
+stepwise = StepRules
 
 
 class Switch(Stage, frozen=True):

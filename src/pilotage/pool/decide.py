@@ -1,4 +1,4 @@
-"""What shall be done to pools: a controller or our law says what it wants, guards what may be."""
+"""Decisions for pools: a controller or the AIMD policy proposes, guards limit the proposal."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.fitness import Basis
 from pilotage.pool.policy import breaker
 from pilotage.pool.policy.aimd import Hinted
-from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, Order, Sight
-from pilotage.pool.state import PAUSED, Row, Seen, Step
+from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, PoolOrder, Sight
+from pilotage.pool.state import PAUSED, PoolObservation, PoolRow, PoolStep
 from pilotage.pool.words import volume, worth
 
 #: Pilots that die one after the other before a pool pauses by itself.
@@ -26,8 +26,8 @@ MOST_DEATHS = 10
 _LATE = 0.25
 
 
-class Wanted(msgspec.Struct):
-    """What somebody wants of a pool before guards have a say."""
+class WantedChanges(msgspec.Struct):
+    """Changes that a controller wants, before limits apply."""
 
     order: int = 0
     cancel: int = 0
@@ -37,13 +37,15 @@ class Wanted(msgspec.Struct):
     words: list[str] = []
 
 
-def guard(pool: Pool, row: Row, seen: Seen, wanted: Wanted, care: Care, now: float) -> Step:
-    """Keep what is wanted within what may be; whatever is cut is told."""
+def guard(
+    pool: Pool, row: PoolRow, seen: PoolObservation, wanted: WantedChanges, care: Care, now: float
+) -> PoolStep:
+    """Limit a proposal to what is allowed, and explain each cut."""
     sight, words = seen.sight, list(wanted.words)
     asked, reason = _pause(row, seen, care)
     if asked:
         # Those that wait would die as well; if a person has paused it, nothing is changed.
-        does = Wanted(cancel=0 if row.asked else sight.queued)
+        does = WantedChanges(cancel=0 if row.asked else sight.queued)
         words.append(reason or "paused")
         left = sight.ready + sight.pending - does.cancel
         return _step(left * sight.cores, words, care, does, asked, reason)
@@ -59,15 +61,15 @@ def guard(pool: Pool, row: Row, seen: Seen, wanted: Wanted, care: Care, now: flo
 
 
 def _step(
-    demand: float, words: list[str], care: Care, does: Wanted, asked: str, reason: str
-) -> Step:  # fmt: skip
+    demand: float, words: list[str], care: Care, does: WantedChanges, asked: str, reason: str
+) -> PoolStep:  # fmt: skip
     said = "; ".join(dict.fromkeys(words))
     acts = (does.order, does.cancel, does.drain, does.release)
-    return Step(float(demand), said, None, care, *acts, asked, reason, does.recall)
+    return PoolStep(float(demand), said, None, care, *acts, asked, reason, does.recall)
 
 
-def _pause(row: Row, seen: Seen, care: Care) -> tuple[str, str]:
-    """Say whether a pool is paused, and why: by a person, or because pilots only die."""
+def _pause(row: PoolRow, seen: PoolObservation, care: Care) -> tuple[str, str]:
+    """Return whether a pool is paused, and why: by a person, or because pilots only die."""
     if row.asked:
         return row.asked, row.reason
     if care.deaths < MOST_DEATHS:
@@ -77,8 +79,8 @@ def _pause(row: Row, seen: Seen, care: Care) -> tuple[str, str]:
     return PAUSED, f"{words} (`pilotage pool resume {seen.sight.name}` tries again)"
 
 
-def _back_off(row: Row, seen: Seen, care: Care, now: float) -> str:
-    """Say why nothing is asked for while pilots die; empty if they do not."""
+def _back_off(row: PoolRow, seen: PoolObservation, care: Care, now: float) -> str:
+    """Return why nothing is asked for while pilots die; empty if they do not."""
     if breaker.allowed(care, seen.sight, now) or now >= care.until:
         return ""
     if not seen.death and row.reason:
@@ -88,7 +90,9 @@ def _back_off(row: Row, seen: Seen, care: Care, now: float) -> str:
     return f"the last {care.deaths} pilots died{how}: nothing is asked for, for {minutes} min"
 
 
-def _bounds(pool: Pool, seen: Seen, wanted: Wanted, care: Care, words: list[str]) -> Wanted:
+def _bounds(
+    pool: Pool, seen: PoolObservation, wanted: WantedChanges, care: Care, words: list[str]
+) -> WantedChanges:
     """Keep a pool between its minimum and its maximum."""
     sight = seen.sight
     have, each = sight.ready + sight.pending, sight.cores
@@ -116,7 +120,7 @@ def _bounds(pool: Pool, seen: Seen, wanted: Wanted, care: Care, words: list[str]
     cancel = min(cancel, spare)
     release = min(release, spare - cancel)
     drain = min(drain, spare - cancel - release, sight.ready - release)
-    return Wanted(order, cancel, max(0, drain), release, recall)
+    return WantedChanges(order, cancel, max(0, drain), release, recall)
 
 
 def leaving(sight: Sight, care: Care, pool: Pool) -> int:
@@ -126,8 +130,8 @@ def leaving(sight: Sight, care: Care, pool: Pool) -> int:
     return sum(left < soon for left in sight.leaving)
 
 
-def _afford(pool: Pool, seen: Seen, order: int, words: list[str]) -> tuple[int, str]:
-    """Ask a person about what costs more than is allowed."""
+def _afford(pool: Pool, seen: PoolObservation, order: int, words: list[str]) -> tuple[int, str]:
+    """Limit orders to the cost that needs no confirmation."""
     sight = seen.sight
     held = sight.ready + sight.pending + sight.draining
     if not pool.ask_above or order <= 0 or (held + order) * sight.cores <= pool.ask_above:
@@ -142,7 +146,7 @@ def _afford(pool: Pool, seen: Seen, order: int, words: list[str]) -> tuple[int, 
 
 
 def _come(
-    pool: Pool, seen: Seen, care: Care, order: int, words: list[str], now: float
+    pool: Pool, seen: PoolObservation, care: Care, order: int, words: list[str], now: float
 ) -> int:  # fmt: skip
     """Order no more than the site would take now."""
     if order <= 0:
@@ -164,12 +168,12 @@ def _come(
     return order
 
 
-def _fit(seen: Seen) -> int:
-    """Say how many more pilots the quota of the site leaves room for."""
+def _fit(seen: PoolObservation) -> int:
+    """Return how many more pilots the quota of the site leaves room for."""
     return 1 << 30 if seen.quota is None else int(seen.quota // seen.sight.cores)
 
 
-def _calm(pool: Pool, seen: Seen) -> str:
+def _calm(pool: Pool, seen: PoolObservation) -> str:
     reading = seen.reading
     used = reading.supply * (reading.allocation or 0.0)
     have = reading.supply + reading.queued + reading.booting + reading.draining
@@ -185,19 +189,22 @@ def _calm(pool: Pool, seen: Seen) -> str:
 
 
 _log = logging.getLogger("pilotage.pool")
-#: What is decided is for so many intervals at most, however long nobody looked.
+#: Elapsed time counts for at most this many intervals, however long the gap.
 _LATE_INTERVALS = 2.0
 #: What utilisation is taken from in pools that give back what is not kept busy.
 _BUSY = (Basis.EFFICIENCY, Basis.BOTH)
 
 
-class Books:
-    """All pools at one moment, and what has been ordered of their sites in it."""
+class PoolsInTurn:
+    """All pools at one moment, and what has been ordered at their sites so far."""
 
     def __init__(
-        self, pools: Mapping[str, Pool], rows: Mapping[str, Row], seen: Mapping[str, Seen],
+        self,
+        pools: Mapping[str, Pool],
+        rows: Mapping[str, PoolRow],
+        seen: Mapping[str, PoolObservation],
         now: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin with nothing ordered."""
         self.pools = pools
         self.seen = seen
@@ -205,9 +212,9 @@ class Books:
         self._rows = rows
         self._ordered: dict[str, tuple[int, int]] = {}
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> PoolRow:
         """Return what the store keeps of a pool."""
-        return self._rows.get(name, Row(name))
+        return self._rows.get(name, PoolRow(name))
 
     def elapsed(self, name: str) -> float:
         """Return the seconds since a pool was looked at, as far as they count."""
@@ -217,21 +224,21 @@ class Books:
         return min(max(0.0, self.now - row.looked), _LATE_INTERVALS * pool.seconds)
 
     def shut(self, name: str) -> bool:
-        """Say whether nothing may be asked of a pool."""
+        """Return whether a pool may order nothing."""
         return bool(self.row(name).asked or self.seen[name].closed)
 
     def starved(self, name: str) -> bool:
-        """Say whether the payloads of a pool do not keep their cores busy, and that matters."""
+        """Return whether the payloads of a pool leave their cores idle where that is limited."""
         return self.pools[name].utilisation in _BUSY and self.seen[name].meter.starved
 
     def takes(self, name: str) -> bool:
-        """Say whether a pool could do the work of another."""
+        """Return whether a pool could do the work of another."""
         sight = self.seen[name].sight
         room = (sight.pending + 1) * sight.cores <= self.pools[name].maximum
         return not self.shut(name) and not self.starved(name) and (room or sight.ready > 0)
 
-    def guard(self, name: str, wanted: Wanted, care: Care) -> Step:
-        """Keep what is wanted within what may be; pools at one site share what it takes."""
+    def guard(self, name: str, wanted: WantedChanges, care: Care) -> PoolStep:
+        """Limit a proposal to what is allowed; pools at one site share its limits."""
         pool, seen = self.pools[name], self.seen[name]
         pilots, cores = self._ordered.get(pool.site, (0, 0))
         quota = None if seen.quota is None else seen.quota - cores
@@ -243,24 +250,24 @@ class Books:
 
 
 def decide(
-    pools: Mapping[str, Pool], rows: Mapping[str, Row], seen: Mapping[str, Seen],
+    pools: Mapping[str, Pool], rows: Mapping[str, PoolRow], seen: Mapping[str, PoolObservation],
     needs: Mapping[str, Need], now: float,
-) -> tuple[dict[str, Step], dict[str, Need]]:  # fmt: skip
-    """Say what shall be done to each pool now, and what to remember of kinds of jobs."""
-    steps: dict[str, Step] = {}
+) -> tuple[dict[str, PoolStep], dict[str, Need]]:  # fmt: skip
+    """Return the step of each pool, and what to remember of kinds of jobs."""
+    steps: dict[str, PoolStep] = {}
     kept: dict[str, Need] = dict(needs)
-    books = Books(pools, rows, seen, now)
-    lawful: dict[str, list[str]] = {}
+    books = PoolsInTurn(pools, rows, seen, now)
+    grouped: dict[str, list[str]] = {}
     for name, pool in pools.items():
         row = books.row(name)
         if isinstance(pool.control, Aimd):
-            lawful.setdefault(seen[name].group, []).append(name)
+            grouped.setdefault(seen[name].group, []).append(name)
             continue
         try:
             steps[name] = _heard(pool, row, _alone(books, name), now)
         except Exception as error:  # noqa: BLE001 - the other pools are steered on
             steps[name] = _left(row, error)
-    for names in lawful.values():
+    for names in grouped.values():
         try:
             kept |= _together(books, names, kept, steps)
         except Exception as error:  # noqa: BLE001 - as above
@@ -269,20 +276,20 @@ def decide(
     return steps, {name: need for name, need in kept.items() if name in told}
 
 
-def _alone(books: Books, name: str) -> Step:
-    """Ask the controller of one pool, and find out how many pilots that means."""
+def _alone(books: PoolsInTurn, name: str) -> PoolStep:
+    """Ask the controller of one pool, and convert its demand to pilots."""
     pool, row, seen, now = books.pools[name], books.row(name), books.seen[name], books.now
     sight, controller = seen.sight, pool.controller(row.told, now)
     if controller is None:
-        raise LookupError("our law decides for it, with others")
+        raise LookupError("the AIMD policy decides for it, with others")
     made = controller.decide(seen.reading, books.elapsed(name), row.state)
     have = sight.ready + sight.pending
     # What cannot be had is not asked for: the way back would begin up there.
     most = min(float(pool.maximum), (have + pool.pending) * sight.cores)
     demand = min(most, max(float(pool.minimum), made.demand))
-    # Our law remembers who died, also where it does not decide.
+    # The AIMD policy remembers who died, also where it does not decide.
     care = Hinted()(now, [sight], (), Memory(now, {name: row.care})).memory.pools[name]
-    wanted = Wanted(words=[made.words])
+    wanted = WantedChanges(words=[made.words])
     pilots = math.ceil(demand / sight.cores - 1e-9)
     # Those that are there for the ones that end soon are not too many.
     change = pilots - have + (leaving(sight, care, pool) if pilots else 0)
@@ -302,16 +309,16 @@ def _alone(books: Books, name: str) -> Step:
     return replace(step, demand=demand, state=made.state)
 
 
-def _left(row: Row, error: Exception) -> Step:
-    """Leave a pool as it is that cannot be decided for, and ask for a person."""
-    words = f"left as it is, since nobody can decide: {type(error).__name__}: {error}"
+def _left(row: PoolRow, error: Exception) -> PoolStep:
+    """Leave a pool unchanged whose controller failed, and raise an alarm."""
+    words = f"left unchanged, since its controller failed: {type(error).__name__}: {error}"
     if row.reason != words:
         _log.error("pool %s is %s", row.name, words, exc_info=error)
-    return Step(row.demand, words, row.state, row.care, asked=row.asked, reason=words)
+    return PoolStep(row.demand, words, row.state, row.care, asked=row.asked, reason=words)
 
 
-def _heard(pool: Pool, row: Row, step: Step, now: float) -> Step:
-    """Ask for a person where nobody steers a pool that is steered from outside."""
+def _heard(pool: Pool, row: PoolRow, step: PoolStep, now: float) -> PoolStep:
+    """Raise an alarm if a pool with an external controller has none active."""
     if step.reason or not isinstance(pool.control, Outside):
         return step
     why = outside.unheard(row.told, pool.control.seconds, now)
@@ -319,19 +326,19 @@ def _heard(pool: Pool, row: Row, step: Step, now: float) -> Step:
 
 
 def _together(
-    books: Books, names: Sequence[str], needs: dict[str, Need], steps: dict[str, Step]
+    books: PoolsInTurn, names: Sequence[str], needs: dict[str, Need], steps: dict[str, PoolStep]
 ) -> dict[str, Need]:
-    """Ask our law for pools that are alike to jobs; the parameters are those of the first."""
+    """Ask the AIMD policy for a group of pools; the first pool gives its parameters."""
     control = books.pools[names[0]].control
-    law = (control if isinstance(control, Aimd) else Aimd()).law()
+    policy = (control if isinstance(control, Aimd) else Aimd()).policy()
     elapsed = max(books.elapsed(name) for name in names)
-    sights = [_lawful(books, name) for name in names]
+    sights = [_available(books, name) for name in names]
     cares = {name: books.row(name).care for name in names}
     hints = books.seen[names[0]].hints
-    needs = needs | _fade(needs, hints, elapsed / law.patience)
+    needs = needs | _fade(needs, hints, elapsed / policy.patience)
     memory = Memory(books.now - elapsed, cares, needs, *_pressed(books.row(names[0]).state))
-    verdict = law(books.now, sights, hints, memory)
-    wanted = {name: Wanted(words=[]) for name in names}
+    verdict = policy(books.now, sights, hints, memory)
+    wanted = {name: WantedChanges(words=[]) for name in names}
     for order in verdict.orders:
         _count(wanted[order.pool], order)
     for name in names:
@@ -343,7 +350,7 @@ def _together(
 
 
 def _fade(needs: Mapping[str, Need], hints: Sequence[Hint], part: float) -> dict[str, Need]:
-    """Believe again what waits where no pilot has room: our own queue makes nothing up for long."""
+    """Reduce the distrust in waiting jobs for which no pilot has room."""
     return {
         hint.name: replace(need, phantom=need.phantom * max(0.0, 1.0 - part))
         for hint in hints
@@ -360,8 +367,8 @@ def _pressed(state: Any) -> tuple[float, float]:  # noqa: ANN401 - whatever deci
             return 0.0, 0.0
 
 
-def _lawful(books: Books, name: str) -> Sight:
-    """Show a pool to our law with what may be had of it now: the rest is looked for elsewhere."""
+def _available(books: PoolsInTurn, name: str) -> Sight:
+    """Return what the AIMD policy sees of a pool, limited to what it can get there now."""
     pool, seen, sight = books.pools[name], books.seen[name], books.seen[name].sight
     if books.shut(name) or books.starved(name):
         return replace(sight, quota=0.0, callable=())
@@ -371,7 +378,7 @@ def _lawful(books: Books, name: str) -> Sight:
     return replace(sight, quota=min(float(pool.maximum), have + more))
 
 
-def _count(wanted: Wanted, order: Order) -> None:
+def _count(wanted: WantedChanges, order: PoolOrder) -> None:
     match order.act:
         case Act.ORDER:
             wanted.order += order.count
@@ -386,8 +393,8 @@ def _count(wanted: Wanted, order: Order) -> None:
     wanted.words.append(order.words)
 
 
-def _relieve(books: Books, name: str, names: Sequence[str], wanted: Wanted) -> Meter:
-    """Give back what payloads do not keep busy; others of the same kind take the work."""
+def _relieve(books: PoolsInTurn, name: str, names: Sequence[str], wanted: WantedChanges) -> Meter:
+    """Release pilots whose payloads leave cores idle; similar pools take the work."""
     seen, rules = books.seen[name], books.pools[name].efficiency
     if not books.starved(name):
         return seen.meter
@@ -395,7 +402,7 @@ def _relieve(books: Books, name: str, names: Sequence[str], wanted: Wanted) -> M
     others = [one for one in names if one != name and books.takes(one)]
     idle = len(sight.idle)
     count, meter = give_back(seen.meter, sight.ready, idle, rules, others=bool(others))
-    # Where nobody else could do the work, one pilot does.
+    # Where no other pool could do the work, one pilot stays.
     alone = not others and not sight.ready
     wanted.order = 1 if alone and not sight.pending else 0
     wanted.cancel = max(0, sight.queued - 1) if alone else sight.queued

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.model import Reading, Record, Shaped, View
+from pilotage.pool.model import Decorated, LogLine, Reading, View
 from pilotage.pool.pipeline import Stage
 from pilotage.pool.words import volume
 
 
-class Held(msgspec.Struct, frozen=True):
+class BufferState(msgspec.Struct, frozen=True):
     """What a buffer holds."""
 
     #: The last demand.
@@ -39,7 +39,7 @@ class Buffer(Stage, frozen=True):
         held = self._held(below, state)
         return msgspec.structs.replace(below.reading, demand=held.demand)
 
-    def shape(self, demand: float | None, below: View, elapsed: float, state: Any) -> Shaped:  # noqa: ANN401
+    def decorate(self, demand: float | None, below: View, elapsed: float, state: Any) -> Decorated:  # noqa: ANN401
         """Pass the newest demand on if the window is over."""
         held = self._held(below, state)
         wanted, age = held.demand if demand is None else demand, held.age + elapsed
@@ -48,14 +48,14 @@ class Buffer(Stage, frozen=True):
             # What is left over counts, so that ticks that do not divide a window delay none.
             late = age - self.window
             rest = late if late < self.window else 0.0
-            return Shaped(wanted if changed else None, wanted, state=Held(wanted, rest))
+            return Decorated(wanted if changed else None, wanted, state=BufferState(wanted, rest))
         left = f"{volume(self.window - age)} s"
         words = f"{volume(wanted)} waits for {left}" if changed else ""
-        return Shaped(None, wanted, words, Held(wanted, age))
+        return Decorated(None, wanted, words, BufferState(wanted, age))
 
-    def _held(self, below: View, state: Any) -> Held:  # noqa: ANN401
+    def _held(self, below: View, state: Any) -> BufferState:  # noqa: ANN401
         # The first demand is let through at once.
-        return Held(below.reading.demand, math.inf) if state is None else state
+        return BufferState(below.reading.demand, math.inf) if state is None else state
 
 
 _INF = math.inf
@@ -87,20 +87,20 @@ class Standardiser(Stage, frozen=True):
         """Show the demand before it was rounded, so that small steps add up."""
         return msgspec.structs.replace(below.reading, demand=self._smooth(below.reading, state))
 
-    def shape(self, demand: float | None, below: View, elapsed: float, state: Any) -> Shaped:  # noqa: ANN401, ARG002
+    def decorate(self, demand: float | None, below: View, elapsed: float, state: Any) -> Decorated:  # noqa: ANN401, ARG002
         """Keep the demand near the supply, then within its bounds."""
         reading = below.reading
         if demand is None:
             seen = self._smooth(reading, state)
-            return Shaped(None, seen, state=seen)
+            return Decorated(None, seen, state=seen)
         seen = self._clamp(demand, reading.supply)
         passed = seen
         if self.granularity != 1 and math.isfinite(demand):
             passed = self._clamp(demand // self.granularity * self.granularity, reading.supply)
-        return Shaped(passed, seen, self._words(demand, seen, passed, reading.supply), seen)
+        return Decorated(passed, seen, self._words(demand, seen, passed, reading.supply), seen)
 
     def _smooth(self, reading: Reading, state: Any) -> float:  # noqa: ANN401
-        # Whoever else changed the demand of the pool, it is theirs that counts.
+        # If another controller changed the demand of the pool, its value counts.
         if state is None or abs(state - reading.demand) >= self.granularity:
             return reading.demand
         return float(state)
@@ -162,14 +162,14 @@ class Logger(Stage, frozen=True):
         """Show the pool as it is."""
         return below.reading
 
-    def shape(self, demand: float | None, below: View, elapsed: float, state: Any) -> Shaped:  # noqa: ANN401, ARG002
+    def decorate(self, demand: float | None, below: View, elapsed: float, state: Any) -> Decorated:  # noqa: ANN401, ARG002
         """Pass the demand on as it is, with a line for the log."""
         if demand is None:
-            return Shaped(None, below.reading.demand)
+            return Decorated(None, below.reading.demand)
         name = self.name or below.name
         fields = _fields(demand, below)
-        record = Record(name, self._level() or logging.INFO, self.message, fields)
-        return Shaped(demand, demand, record=record)
+        record = LogLine(name, self._level() or logging.INFO, self.message, fields)
+        return Decorated(demand, demand, record=record)
 
     def _level(self) -> int | None:
         if isinstance(self.level, int):

@@ -1,4 +1,4 @@
-"""When a pipeline decides, and when only time passes for what is below its controller."""
+"""Run a pipeline by a clock: when it decides, and when only time passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pilotage.pool.model import Plan, Reading, Target, View
 from pilotage.pool.pipeline import Bound, Leaf, Pipeline, explain
 from pilotage.pool.remote import Voice
 
-#: What is decided is for so many intervals at most, however long nobody looked.
+#: Elapsed time counts for at most this many intervals, however long the gap.
 _LATE = 2.0
 #: What is late by less than this many intervals is on time.
 _SLACK = 1.5
@@ -21,7 +21,7 @@ _EARLY = 1e-3
 
 
 class Driver:
-    """Runs a pipeline by a clock; whoever owns it sleeps."""
+    """Runs a pipeline by a clock; its owner does the sleeping."""
 
     def __init__(
         self, pipeline: Pipeline, voice: Voice, tick: Callable[[], float] = time.monotonic
@@ -37,7 +37,7 @@ class Driver:
         self._passed: float | None = None
 
     def plan(self) -> Plan:
-        """Say what would be decided now; nothing changes."""
+        """Return what would be decided now; nothing changes."""
         interval = self.pipeline.interval
         return self.pipeline.plan(self._look(), interval, interval)
 
@@ -78,7 +78,7 @@ class Driver:
 def periods(target: Target) -> Iterator[float]:
     """Find what does something by itself, and how often."""
     match target:
-        case Bound(shape=Buffer(window=window)) if window > 0:
+        case Bound(decorator=Buffer(window=window)) if window > 0:
             yield window
         case Factory(interval=interval):
             yield interval

@@ -1,4 +1,4 @@
-"""Pools whose payloads starve: cores that wait for a slow network are better given back.
+"""Detect pools whose payloads leave cores idle, and choose pilots to release.
 
 How busy payloads keep the cores that they have says how well they are fed with data. Nothing else
 of the network need be known. What is measured is smoothed, must be enough to count, and must last;
@@ -24,11 +24,11 @@ class Efficiency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     high: float = 0.6
     #: So much time of cores must be measured before it counts, such as `"10m"`.
     least: str = "10m"
-    #: What was measured so long ago counts half.
+    #: Half-life of measurements.
     smooth: str = "5m"
-    #: It must last so long before pilots are let go, and before more are.
+    #: Time that starvation must last before pilots are released, and between releases.
     lasting: str = "5m"
-    #: After so long without a measurement it is tried again.
+    #: Time without a measurement after which the pool is tried again.
     again: str = "30m"
 
     def check(self) -> None:
@@ -56,7 +56,7 @@ class Meter(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def busy(self) -> float | None:
-        """How busy cores are, from 0 to 1; nothing if nothing was measured."""
+        """How busy cores are, from 0 to 1; None if not measured."""
         return min(1.0, self.used / self.had) if self.had > 0 else None
 
 
@@ -82,10 +82,10 @@ def meter(before: Meter, used: float, had: float, elapsed: float, rules: Efficie
 def give_back(
     before: Meter, ready: int, idle: int, rules: Efficiency, *, others: bool
 ) -> tuple[int, Meter]:
-    """Say how many pilots of a starved pool are let go, and what to remember.
+    """Return how many pilots of a starved pool are let go, and what to remember.
 
-    Half of them, so that the rest may get what the network has; then it is measured anew. All of
-    those without a job, if others can have the work; if nobody can, one is kept.
+    Half of them, so that the rest may get what the network has; then it is measured again. All of
+    those without a job, if others can have the work; if none can, one is kept.
     """
     if not before.starved or not ready:
         return 0, before

@@ -1,4 +1,4 @@
-"""The files that describe the pools of a project: `pools/NAME.toml`, closed and checked."""
+"""Files of pools: `pools/NAME.toml`, strictly decoded and checked."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pilotage.pool.policy.aimd import Hinted, Windowed
 
 FOLDER = "pools"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-#: Parameters of our law that are durations.
+#: Parameters of the AIMD policy that are durations.
 _TIMES = ("patience", "haste", "rest")
 #: Those that are divided by, so that they cannot be nothing, and the others.
 _ABOVE = ("patience", "haste", "hedge", "stretch", "light")
 _ANY = ("rest", "ski", "tolerate", "headroom")
 
 
-class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PilotResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What each pilot of a pool is."""
 
     #: Cores.
@@ -42,7 +42,7 @@ class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     queue: str = ""
     #: What is charged; empty means the site's default.
     account: str = ""
-    #: It leaves by itself after so long without work; empty means the hub's own rule.
+    #: Idle time after which it leaves; empty means the hub's default.
     idle: str = ""
 
     def wish(self) -> Wish:
@@ -61,15 +61,15 @@ class Aimd(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="aimd",
     tag_field="kind",
 ):  # fmt: skip
-    """Our own law: feedback first, and the queue's hint as far as pilots agree."""
+    """The AIMD policy: feedback first, and the queue's hint as far as pilots agree."""
 
     #: Whether the queue is heard; without it, how well pilots are used must do.
     hint: bool = True
-    #: A need must last so long before pilots are ordered for it, such as `"15m"`.
+    #: Time that jobs must wait before pilots are ordered for them, such as `"15m"`.
     patience: str = ""
-    #: It must last so long before some that drain would be called back.
+    #: Time that jobs must wait before draining pilots are recalled.
     haste: str = ""
-    #: A pilot without a job is kept so long.
+    #: Time that an idle pilot is kept.
     rest: str = ""
     #: It is kept longer by this part of the time that another would take to come.
     ski: float | None = None
@@ -84,7 +84,7 @@ class Aimd(
     #: Part by which pilots on order may exceed those that came.
     stretch: float | None = None
 
-    def law(self, *, hints: bool = True) -> Hinted | Windowed:
+    def policy(self, *, hints: bool = True) -> Hinted | Windowed:
         """Return what decides."""
         heard = self.hint and hints
         kind: type[Hinted | Windowed] = Hinted if heard else Windowed
@@ -102,9 +102,9 @@ class Even(
 ):  # fmt: skip
     """COBalD's linear controller."""
 
-    #: Utilisation below which there shall be less.
+    #: Utilisation below which demand falls.
     low_utilisation: float = 0.5
-    #: Allocation above which there shall be more.
+    #: Allocation above which demand rises.
     high_allocation: float = 0.5
     #: Cores by which the demand changes in a second.
     rate: float = 1.0
@@ -116,28 +116,28 @@ class Relative(
 ):  # fmt: skip
     """COBalD's relative supply controller."""
 
-    #: Utilisation below which there shall be less.
+    #: Utilisation below which demand falls.
     low_utilisation: float = 0.5
-    #: Allocation above which there shall be more.
+    #: Allocation above which demand rises.
     high_allocation: float = 0.5
-    #: The multiple of the supply if there shall be less.
+    #: Factor of the supply if demand falls.
     low_scale: float = 0.9
-    #: The multiple of the supply if there shall be more.
+    #: Factor of the supply if demand rises.
     high_scale: float = 1.1
     #: Cores that are asked for where there are none, since a multiple of nothing is nothing.
     first: float = 1.0
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SupplyStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What holds from a supply on: a fixed demand, or a rate."""
 
-    #: From so many cores on; the first step begins with 0.
+    #: Number of cores from which on it applies; the first step begins with 0.
     supply: float = 0.0
     #: Cores that are asked for, whatever is seen.
     demand: float | None = None
-    #: Utilisation below which there shall be less.
+    #: Utilisation below which demand falls.
     low_utilisation: float = 0.5
-    #: Allocation above which there shall be more.
+    #: Allocation above which demand rises.
     high_allocation: float = 0.5
     #: Cores by which the demand changes in a second.
     rate: float = 1.0
@@ -155,23 +155,23 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return linear if self.demand is None else fixed
 
 
-class Steps(
+class SupplySteps(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="stepwise",
     tag_field="kind",
 ):  # fmt: skip
     """COBalD's stepwise controller, in a table."""
 
     #: Ranges of the supply, and what holds in each.
-    step: tuple[Step, ...] = (Step(),)
+    step: tuple[SupplyStep, ...] = (SupplyStep(),)
 
 
 class Outside(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="outside",
     tag_field="kind",
 ):  # fmt: skip
-    """Somebody outside the hub decides, such as `pilotage pool run`; the hub carries it out."""
+    """An external controller decides, such as `pilotage pool run`; the hub carries it out."""
 
-    #: After so long without a word, nobody counts as steering it.
+    #: After this long without a demand, no controller counts as active.
     silence: str = "10m"
     #: What becomes of it then: it stays as it was asked for last, or goes to its minimum.
     after: Literal["hold", "minimum"] = "hold"
@@ -182,7 +182,7 @@ class Outside(
         return units.seconds(self.silence)
 
 
-Control = Aimd | Even | Relative | Steps | Outside
+Control = Aimd | Even | Relative | SupplySteps | Outside
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -198,7 +198,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     pending: int = 10
     #: Time between two decisions.
     interval: str = "30s"
-    #: More cores than this must be allowed by a person; 0 means that nobody is asked.
+    #: More cores than this must be allowed by a person; 0 means no limit.
     ask_above: int = 0
     #: What counts as used: what jobs ask for, what they are measured to use of it, how busy they
     #: keep the cores that they have, or the worse of the first and the last.
@@ -206,7 +206,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     #: For people.
     about: str = ""
     #: What each of its pilots is.
-    pilot: Pilot = Pilot()
+    pilot: PilotResources = PilotResources()
     #: How its demand is decided.
     control: Control = Aimd()
     #: When it gives pilots back because their cores are not kept busy.
@@ -218,7 +218,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return units.seconds(self.interval)
 
     def controller(self, told: Told | None = None, now: float = 0.0) -> Controller | None:
-        """Return what decides for this pool alone; nothing if our law does, for all together.
+        """Return the controller of this pool; None if the AIMD policy decides for all together.
 
         `told` is what was asked for from outside, which counts only where that is what decides.
         """
@@ -232,7 +232,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
                     one.low_utilisation, one.high_allocation, one.low_scale, one.high_scale,
                     self.seconds, one.first,
                 )  # fmt: skip
-            case Steps(step=steps):
+            case SupplySteps(step=steps):
                 rules = tuple((one.supply, one.rule()) for one in steps[1:])
                 return Stepwise(steps[0].rule(), rules, self.seconds)
             case Outside() as one:
@@ -271,7 +271,7 @@ def _check_control(pool: Pool) -> None:
     match pool.control:
         case Aimd() as one:
             _bounds(one)
-        case Steps(step=steps) if not steps or steps[0].supply:
+        case SupplySteps(step=steps) if not steps or steps[0].supply:
             message = "`step` cannot begin above 0: the first has no `supply`"
             raise errors.ConfigError(message, keys=("step",))
         case Outside() as one if not one.seconds > 0:
@@ -282,10 +282,10 @@ def _check_control(pool: Pool) -> None:
 
 
 def _bounds(control: Aimd) -> None:
-    """Raise `ConfigError` for parameters of our law that cannot be."""
-    law = control.law()
+    """Raise `ConfigError` for parameters of the AIMD policy that cannot be."""
+    policy = control.policy()
     for key in (*_ABOVE, *_ANY):
-        value = getattr(law, key, 1.0)
+        value = getattr(policy, key, 1.0)
         if not 0 <= value < math.inf or (key in _ABOVE and not value):
             message = f"`control.{key}` cannot be {getattr(control, key)}"
             raise errors.ConfigError(message, keys=(key,))

@@ -1,4 +1,4 @@
-"""How well a pilot is used: by its most used feature, and by its least used one.
+"""Fitness of a pilot: utilisation of its most used and of its least used resource.
 
 Room for more work ends with the first feature that is full, which is the *allocation*. What is
 wasted shows in the feature that is used least, which is the *utilisation*.
@@ -35,7 +35,7 @@ class Feature(msgspec.Struct, frozen=True):
     total: float
     #: How much of it payloads have asked for.
     claimed: float = 0.0
-    #: How much of it they use; nothing if nobody measured.
+    #: How much of it they use; None if not measured.
     used: float | None = None
 
 
@@ -75,6 +75,6 @@ def efficiency(cpu: Feature | None) -> float | None:
     if cpu is None or not cpu.total > 0:
         return None
     if not cpu.claimed > 0:
-        # An idle pilot is known to be idle; one whose payloads nobody measured is not known.
+        # An idle pilot is known to be idle; one whose payloads were not measured is unknown.
         return 0.0
     return None if cpu.used is None else min(1.0, cpu.used / cpu.claimed)

@@ -1,4 +1,4 @@
-"""A pool whose failures are its own: the pools beside it are steered on."""
+"""A pool that isolates failures: other pools are controlled on."""
 
 from __future__ import annotations
 

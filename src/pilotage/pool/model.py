@@ -1,4 +1,4 @@
-"""The nouns of pools: what is seen of one, what is decided, and what would be done."""
+"""Structs and protocols of pools: readings, decisions, plans, controllers and decorators."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Reading(msgspec.Struct, frozen=True):
     supply: float
     #: The volume that it was asked to provide.
     demand: float
-    #: The fraction of the supply that is made use of; nothing if it is undefined.
+    #: The used fraction of the supply; None if undefined.
     utilisation: float | None = None
-    #: The fraction of the supply that is taken; nothing if it is undefined.
+    #: The allocated fraction of the supply; None if undefined.
     allocation: float | None = None
     #: Volumes on the way: waiting at a provider, and starting.
     queued: float = 0.0
@@ -51,7 +51,7 @@ class Reading(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """What a controller wants, and why."""
 
-    #: The volume that the pool shall provide.
+    #: The volume that the pool should provide.
     demand: float
     #: What was seen and why it leads to this, for people.
     words: str
@@ -61,7 +61,7 @@ class Decision(msgspec.Struct, frozen=True):
     state: Any = None
 
 
-class Record(msgspec.Struct, frozen=True):
+class LogLine(msgspec.Struct, frozen=True):
     """A line for a log."""
 
     #: The log's name.
@@ -72,8 +72,8 @@ class Record(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-class Shaped(msgspec.Struct, frozen=True):
-    """What a shape makes of a demand."""
+class Decorated(msgspec.Struct, frozen=True):
+    """What a decorator makes of a demand."""
 
     #: What is passed on; nothing leaves what is below as it is.
     demand: float | None
@@ -82,7 +82,7 @@ class Shaped(msgspec.Struct, frozen=True):
     words: str = ""
     state: Any = None
     #: What is logged if this is done.
-    record: Record | None = None
+    record: LogLine | None = None
 
 
 class View(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
     words: str = ""
     below: tuple[Plan, ...] = ()
     state: Any = None
-    record: Record | None = None
+    record: LogLine | None = None
 
 
 @runtime_checkable
@@ -117,7 +117,7 @@ class Pool(Protocol):
 
     @property
     def demand(self) -> float:
-        """The volume that it shall provide."""
+        """The volume that it should provide."""
 
     @demand.setter
     def demand(self, value: float) -> None: ...
@@ -133,7 +133,7 @@ class Pool(Protocol):
 
 @runtime_checkable
 class Target(Protocol):
-    """What a pipeline steers: seen, planned and done are three things."""
+    """The target of a pipeline; observing, planning and acting are separate steps."""
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class Target(Protocol):
         """See it, once a cycle."""
 
     def plan(self, view: View, demand: float | None, elapsed: float) -> Plan:
-        """Say what would be done; nothing changes, and without a demand only time passes."""
+        """Return what would be done; nothing changes, and without a demand only time passes."""
 
     def act(self, plan: Plan) -> None:
         """Do it."""
@@ -158,18 +158,18 @@ class Controller(Protocol):
         """Seconds between two decisions."""
 
     def decide(self, reading: Reading, elapsed: float, state: Any = None) -> Decision:  # noqa: ANN401 - its own
-        """Say what the pool shall provide, `elapsed` seconds after the last decision."""
+        """Return the demand, `elapsed` seconds after the last decision."""
 
 
 @runtime_checkable
-class Shape(Protocol):
+class Decorator(Protocol):
     """What stands between a controller and a pool, and changes what is asked for."""
 
     def see(self, below: View, state: Any) -> Reading:  # noqa: ANN401 - its own
-        """Say how the pool looks from above."""
+        """Return how the pool looks from above."""
 
-    def shape(self, demand: float | None, below: View, elapsed: float, state: Any) -> Shaped:  # noqa: ANN401
-        """Say what is passed on; without a demand only time passes."""
+    def decorate(self, demand: float | None, below: View, elapsed: float, state: Any) -> Decorated:  # noqa: ANN401
+        """Return what is passed on; without a demand only time passes."""
 
 
 def known(fraction: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What is seen of pools: how well their pilots are used, and what waits for them."""
+"""Observe pools: how well their pilots are used, and which jobs wait for them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pilotage.pool.efficiency import Meter, meter
 from pilotage.pool.files import Aimd, Pool
 from pilotage.pool.fitness import CPU, Basis, Feature, Fitness, fitness
 from pilotage.pool.model import Reading, mean
-from pilotage.pool.pilots import Drone, Ended, ended
+from pilotage.pool.pilots import EndedPilots, PoolPilot, ended
 from pilotage.pool.policy.model import Hint, Sight
 from pilotage.pool.prospects import MUCH, attributes, given, holds, sees, suits
-from pilotage.pool.state import Row, Seen
+from pilotage.pool.state import PoolObservation, PoolRow
 from pilotage.store import Db
 
 #: Places that wait which are looked at for a kind of jobs.
@@ -33,7 +33,7 @@ class Waiting:
 
     def __init__(
         self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, Site],
-        found: Mapping[str, list[Drone]], rows: Mapping[str, Row], now: float,
+        found: Mapping[str, list[PoolPilot]], rows: Mapping[str, PoolRow], now: float,
         sees: Callable[[str], bool],
     ) -> None:  # fmt: skip
         """Look at every kind of jobs once; `sees` says of a pool what its pilots see here."""
@@ -65,11 +65,11 @@ class Waiting:
         }
 
     def cores(self, name: str) -> float:
-        """Say how many cores wait that a pool could provide."""
+        """Return how many cores wait that a pool could provide."""
         return sum(self._cores[kind] for kind in self._large[name])
 
     def groups(self) -> Iterator[tuple[str, list[str], tuple[Hint, ...]]]:
-        """Yield pools under our law that are alike to jobs, by their first, and what waits."""
+        """Yield groups of AIMD pools that suit the same jobs: first name, all names, what waits."""
         alike: dict[frozenset[Cluster], list[str]] = {}
         for name in sorted(self._pools):
             if isinstance(self._pools[name].control, Aimd):
@@ -78,7 +78,7 @@ class Waiting:
         # Pools that suit few kinds come first: what suits them may suit others, too.
         for _, names in sorted(alike.items(), key=lambda one: (len(one[0]), one[1])):
             mine = set[Cluster]().union(*(self._large[name] for name in names)) - told
-            # What nobody of these may be asked for is offered to the others, too.
+            # What none of these pools may provide is offered to the other pools, too.
             if not self._shut.issuperset(names):
                 told |= mine
             yield names[0], names, self._hints(names[0], mine)
@@ -95,7 +95,7 @@ class Waiting:
         )
 
     def _fits(self, kind: Cluster) -> bool:
-        """Say whether a place that waits for work has room for such a job."""
+        """Return whether a place that waits for work has room for such a job."""
         classes, over = self._matcher.classes, self._now + (kind.time or 0.0)
         return any(
             place.taking
@@ -111,7 +111,7 @@ class Waiting:
 
 
 def _cores(bucket: Bucket) -> float:
-    """Say how many cores the jobs of a bucket may have at once."""
+    """Return how many cores the jobs of a bucket may have at once."""
     return min(len(bucket), bucket.most) * bucket.cluster.cpus
 
 
@@ -120,15 +120,17 @@ def _name(group: str, cpus: int, memory: int) -> str:
     return f"{size}{f' {memory / 1e9:.3g} GB' if memory else ''} @{group}"
 
 
-def _like(name: str, pool: Pool, site: Site, mine: list[Drone], *, sees: bool) -> dict[str, Any]:
-    """Say what requirements may ask of such a pilot: as those that are there, or as was asked."""
+def _like(
+    name: str, pool: Pool, site: Site, mine: list[PoolPilot], *, sees: bool
+) -> dict[str, Any]:
+    """Return the attributes of such a pilot: those of present pilots, or as requested."""
     for one in mine:
         if one.place is not None and not one.place.attributes.get(QUEUE):
             return one.place.attributes
     return attributes(name, pool, site, sees=sees)
 
 
-def use(one: Drone, basis: Basis) -> Fitness:
+def use(one: PoolPilot, basis: Basis) -> Fitness:
     """Judge how well a pilot is used; what no job there has asked for says nothing."""
     place = one.place
     if place is None:
@@ -148,9 +150,13 @@ def use(one: Drone, basis: Basis) -> Fitness:
 
 
 def measure(
-    pool: Pool, mine: list[Drone], marks: Mapping[int, tuple[float, float]], row: Row, now: float
+    pool: Pool,
+    mine: list[PoolPilot],
+    marks: Mapping[int, tuple[float, float]],
+    row: PoolRow,
+    now: float,
 ) -> Meter:
-    """Say how busy the cores of a pool are; `marks` is what was known of each pilot before."""
+    """Return how busy the cores of a pool are; `marks` is what was known of each pilot before."""
     used = had = 0.0
     for one in mine:
         known = marks.get(one.number, (0.0, 0.0))
@@ -162,14 +168,20 @@ def measure(
 
 
 def see(
-    name: str, pool: Pool, site: Site, mine: list[Drone], past: Ended, row: Row, now: float
+    name: str,
+    pool: Pool,
+    site: Site,
+    mine: list[PoolPilot],
+    past: EndedPilots,
+    row: PoolRow,
+    now: float,
 ) -> tuple[Sight, Reading]:
     """Sum up what is seen of one pool."""
     wish = pool.pilot.wish()
     ready = [one for one in mine if one.ready]
     queued = [one for one in mine if one.waits and not one.off]
     booting = [one for one in mine if one.state is PilotState.BOOTING and not one.off]
-    # Those that are called off may still come, and drain then.
+    # Cancelled pilots may still start, and then drain.
     draining = [one for one in mine if one.state is PilotState.DRAINING or one.off]
     free = [0] * (wish.cpus + 1)
     for one in ready:
@@ -203,16 +215,16 @@ def see(
     return sight, reading
 
 
-def _memory(ready: list[Drone], before: float) -> float:
-    """Say how much memory a pilot has which was not asked for any in particular."""
+def _memory(ready: list[PoolPilot], before: float) -> float:
+    """Return how much memory a pilot has which was not asked for any in particular."""
     return min((one.place.memory for one in ready if one.place), default=before)
 
 
 def look(
     ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, Site],
-    rows: Mapping[str, Row], found: Mapping[str, list[Drone]],
+    rows: Mapping[str, PoolRow], found: Mapping[str, list[PoolPilot]],
     marks: Mapping[int, tuple[float, float]], now: float,
-) -> dict[str, Seen]:  # fmt: skip
+) -> dict[str, PoolObservation]:  # fmt: skip
     """See all pools."""
     past = ended(db, rows, pools)
     waiting = Waiting(ledger.matcher, pools, sites, found, rows, now, lambda name: sees(db, name))
@@ -223,8 +235,8 @@ def look(
     there = {site: (pilots, cores) for site, pilots, cores in db.rows("site_taken")}
     seen = {}
     for name, pool in pools.items():
-        last = past.get(name, Ended())
-        row = rows.get(name, Row(name))
+        last = past.get(name, EndedPilots())
+        row = rows.get(name, PoolRow(name))
         site = sites[pool.site]
         sight, reading = see(name, pool, site, found[name], last, row, now)
         pilots, cores = there.get(pool.site, (0, 0))
@@ -232,7 +244,7 @@ def look(
         drained = db.value("site_asked", name=pool.site) == "drain"
         agent = agents.get(pool.site)
         closed = f"site {pool.site} is drained" if drained else agent.closed if agent else ""
-        seen[name] = Seen(
+        seen[name] = PoolObservation(
             sight, reading, waiting.cores(name),
             room=max(0, site.jobs - pilots),
             quota=max(0.0, site.quota - cores) if site.quota else None,

@@ -1,4 +1,4 @@
-"""Pools that somebody outside the hub steers: what was asked for last is carried out."""
+"""Demands of external controllers."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pilotage.pool.words import volume
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was asked for from outside."""
 
-    #: Cores that the pool shall provide.
+    #: Cores that the pool should provide.
     demand: float
-    #: Why, in words, and who asked.
+    #: The reason as text, and who asked.
     words: str
     by: str
     #: When, in seconds since 1970.
     at: float
-    #: Who else asked, and when last.
+    #: The other controller, and when it asked last.
     other: str = ""
     other_at: float = 0.0
 
     def then(self, demand: float, words: str, by: str, at: float) -> Told:
-        """Return what holds once somebody asks again."""
+        """Return the state after another request."""
         if by == self.by:
             return Told(demand, words, by, at, self.other, self.other_at)
         return Told(demand, words, by, at, self.by, self.at)
 
     def silent(self, silence: float, now: float) -> bool:
-        """Say whether nothing was heard for too long, or a clock was far ahead when it was."""
+        """Return whether nothing was heard for too long, or a clock was far ahead when it was."""
         return abs(now - self.at) > silence
 
     def rival(self, silence: float, now: float) -> str:
-        """Say that two ask at once; empty if one does."""
+        """Return that two ask at once; empty if one does."""
         if not self.other or abs(now - self.other_at) > silence:
             return ""
         heard = units.for_people(max(0.0, now - self.other_at))
@@ -55,7 +55,7 @@ class Carried(msgspec.Struct, frozen=True):
     interval: float
 
     def decide(self, reading: Reading, elapsed: float, state: Any = None) -> Decision:  # noqa: ANN401, ARG002
-        """Carry out what was asked for last, as long as somebody is heard of."""
+        """Demands the last request, as long as its controller is active."""
         told = self.told
         if told is None:
             return Decision(reading.demand, unheard(None, self.silence, self.now), hold=True)
@@ -69,16 +69,16 @@ class Carried(msgspec.Struct, frozen=True):
 
 
 def unheard(told: Told | None, silence: float, now: float) -> str:
-    """Say that nobody steers; empty if somebody does."""
+    """Return a warning if no external controller is active, else the empty string."""
     if told is None:
-        return "nobody outside has asked for anything yet"
+        return "no external controller has set a demand yet"
     if not told.silent(silence, now):
         return ""
     return f"nothing was heard of {told.by} for {units.for_people(abs(now - told.at))}"
 
 
 def words(told: Told | None, silence: float, now: float) -> str:
-    """Say who steers a pool and when that was heard of."""
+    """Return the external controller of a pool and when it was last seen."""
     if told is None:
         return unheard(None, silence, now)
     heard = units.for_people(max(0.0, now - told.at))

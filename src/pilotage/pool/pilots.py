@@ -1,4 +1,4 @@
-"""The pilots of pools: those that are there or on their way, and those that have ended."""
+"""Pilots of pools: present, expected and ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pilotage.node.policy import StayLimits
 from pilotage.pilot.model import PilotState
 from pilotage.pilot.table import Pilot
 from pilotage.pool.files import Pool
-from pilotage.pool.state import Row
+from pilotage.pool.state import PoolRow
 from pilotage.store import Db
 
 #: Where pilots are whose pool is at another site by now; no pool is called so.
@@ -30,18 +30,18 @@ def _wish(body: str) -> Wish:
     return msgspec.json.decode(body, type=Wish) if body else Wish()
 
 
-class Drone(msgspec.Struct):
+class PoolPilot(msgspec.Struct):
     """A pilot of a pool that has not ended."""
 
     number: int
     state: PilotState
-    #: Whether nobody wants it any more.
+    #: Whether it is cancelled.
     off: bool
     cpus: int
     enrolled: float
     wanted: float
     place: Place | None = None
-    #: Seconds without a job; nothing if it has one.
+    #: Seconds without a job; None if it has one.
     idle: float | None = None
     #: Seconds for which it still takes jobs.
     lasts: float = math.inf
@@ -51,7 +51,7 @@ class Drone(msgspec.Struct):
     proven: bool = False
     #: Core-seconds that its payloads have used and had.
     measured: tuple[float, float] = (0.0, 0.0)
-    #: How busy they keep their cores now, and their bytes of memory; nothing if nobody measured.
+    #: How busy they keep their cores now, and their bytes of memory; None if not measured.
     busy: float | None = None
     resident: int | None = None
 
@@ -67,11 +67,11 @@ class Drone(msgspec.Struct):
 
     @property
     def free(self) -> int:
-        """Cores that no job has; none if nobody knows."""
+        """Cores that no job has; None if unknown."""
         return max(0, self.place.free_cpus) if self.place else 0
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedPilots(msgspec.Struct, frozen=True):
     """What ended of a pool since the last look."""
 
     #: Seconds that pilots waited which came and went.
@@ -82,22 +82,22 @@ class Ended(msgspec.Struct, frozen=True):
     words: str = ""
 
 
-def drones(
+def by_pool(
     ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], pilots: Mapping[int, Pilot],
     idle: dict[int, float], now: float,
-) -> dict[str, list[Drone]]:  # fmt: skip
+) -> dict[str, list[PoolPilot]]:  # fmt: skip
     """Find the pilots of all pools; `idle` keeps since when each has no job.
 
-    Those at a site that their pool has left are under no name: nobody's any more.
+    Pilots at a site that their pool has left are listed under the empty name.
     """
-    found: dict[str, list[Drone]] = {name: [] for name in pools}
+    found: dict[str, list[PoolPilot]] = {name: [] for name in pools}
     still: dict[int, float] = {}
     for number, pool, site, state, asked, body, drained, enrolled, wanted in db.rows("pool_pilots"):
         stray = pool in pools and site != pools[pool].site
         wish = _wish(body)
         place = ledger.matcher.places.get(number)
         pilot = pilots.get(number)
-        one = Drone(
+        one = PoolPilot(
             number, PilotState(state), bool(asked), place.cpus if place else wish.cpus, enrolled,
             wanted, place,
         )  # fmt: skip
@@ -120,15 +120,15 @@ def drones(
 
 
 def last(lifetime: float | None, enrolled: float) -> float:
-    """Say until when a pilot takes jobs that may live for so long."""
+    """Return until when a pilot with this lifetime takes jobs."""
     until = StayLimits.of(enrolled, lifetime, None).last
     return math.inf if until is None else until
 
 
-def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[str, Ended]:
+def ended(db: Db, rows: Mapping[str, PoolRow], pools: Mapping[str, Pool]) -> dict[str, EndedPilots]:
     """Find what ended of each pool since it was looked at last."""
     since = {name: rows[name].looked for name in pools if name in rows and rows[name].looked}
-    found: dict[str, Ended] = {}
+    found: dict[str, EndedPilots] = {}
     if not since:
         return found
     for pool, state, reason, came, lifetime, enrolled, wanted, over, *facts in db.rows(
@@ -136,11 +136,11 @@ def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[st
     ):
         if over <= since.get(pool, math.inf):
             continue
-        one = found.get(pool, Ended())
+        one = found.get(pool, EndedPilots())
         if came and wanted and enrolled > since[pool]:
             waited = max(0.0, enrolled - wanted)
             one = msgspec.structs.replace(one, arrived=(*one.arrived, waited))
-        # Who was lost when its time was over has had its time.
+        # A pilot lost at the end of its lifetime counts as ended.
         soon = over < min(enrolled + SOON_S, last(lifetime, enrolled))
         if state == PilotState.FAILED or (soon and _taken(state, reason, *facts)):
             one = msgspec.structs.replace(one, failed=one.failed + 1, died=over, words=reason)
@@ -149,6 +149,6 @@ def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[st
 
 
 def _taken(state: str, reason: str, done: int, unwanted: int) -> bool:
-    """Say whether a pilot that came was ended from outside before it had done anything."""
+    """Return whether a pilot that came was ended from outside before it had done anything."""
     told = state == PilotState.DOWN and reason == TOLD and not unwanted
     return (state == PilotState.LOST or told) and not done

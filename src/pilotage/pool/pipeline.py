@@ -1,7 +1,7 @@
 """Joining by `>>`: `Linear(rate=2) >> Standardiser(maximum=100) >> pool`.
 
 Controllers and shapes are values. Joined to a pool they become a `Pipeline`, which holds their
-states, sees, plans and acts. A shape joined to a pool is a pool again.
+states, sees, plans and acts. A decorator joined to a pool is a pool again.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.model import Controller, Plan, Pool, Reading, Record, Shape, Target, View
+from pilotage.pool.model import Controller, Decorator, LogLine, Plan, Pool, Reading, Target, View
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A controller or a shape that waits for what it stands above."""
+    """A controller or a decorator that waits for what it stands above."""
 
-    def __rshift__(self, other: Stage | Chain | Target | Pool) -> Any:  # noqa: ANN401 - see Chain
+    def __rshift__(self, other: Stage | StageChain | Target | Pool) -> Any:  # noqa: ANN401 - see Chain
         """Stand above another stage, or above a pool."""
-        return Chain((self,)) >> other
+        return StageChain((self,)) >> other
 
 
-class Chain(msgspec.Struct, frozen=True):
+class StageChain(msgspec.Struct, frozen=True):
     """Stages that wait for a pool; the first stands above the others."""
 
     stages: tuple[Any, ...]
 
-    def __rshift__(self, other: Stage | Chain | Target | Pool) -> Any:  # noqa: ANN401
+    def __rshift__(self, other: Stage | StageChain | Target | Pool) -> Any:  # noqa: ANN401
         """Stand above more stages, or become a pipeline or a pool."""
-        if isinstance(other, Chain):
-            return Chain(self.stages + other.stages)
+        if isinstance(other, StageChain):
+            return StageChain(self.stages + other.stages)
         if isinstance(other, Stage):
-            return Chain((*self.stages, other))
+            return StageChain((*self.stages, other))
         below = adopt(other)
         for stage in reversed(self.stages[1:]):
-            below = Bound(_shape(stage), below)
+            below = Bound(_decorator(stage), below)
         first = self.stages[0]
         if isinstance(first, Controller):
             return Pipeline(first, below)
-        return Bound(_shape(first), below)
+        return Bound(_decorator(first), below)
 
 
 class Face:
@@ -51,7 +51,7 @@ class Face:
         raise NotImplementedError
 
     def plan(self, view: View, demand: float | None, elapsed: float) -> Plan:
-        """Say what would be done."""
+        """Return what would be done."""
         raise NotImplementedError
 
     def act(self, plan: Plan) -> None:
@@ -65,7 +65,7 @@ class Face:
 
     @property
     def demand(self) -> float:
-        """The volume that it shall provide; setting it takes effect at once."""
+        """The volume that it should provide; setting it takes effect at once."""
         return self.view().reading.demand
 
     @demand.setter
@@ -111,24 +111,24 @@ class Leaf(Face):
 
 
 class Bound(Face):
-    """A shape above a pool, which looks like a pool."""
+    """A decorator above a pool, which looks like a pool."""
 
-    def __init__(self, shape: Shape, target: Target, state: Any = None) -> None:  # noqa: ANN401
+    def __init__(self, decorator: Decorator, target: Target, state: Any = None) -> None:  # noqa: ANN401
         """Stand above the target."""
-        self.shape = shape
+        self.decorator = decorator
         self.target = target
         self.state = state
-        self.name = type(shape).__name__
+        self.name = type(decorator).__name__
 
     def view(self) -> View:
-        """See the target as the shape shows it."""
+        """See the target as the decorator shows it."""
         below = self.target.view()
-        return View(self.name, self.shape.see(below, self.state), (below,))
+        return View(self.name, self.decorator.see(below, self.state), (below,))
 
     def plan(self, view: View, demand: float | None, elapsed: float) -> Plan:
-        """Shape the demand and pass it on."""
+        """Decorate the demand and pass it on."""
         (below,) = view.below
-        made = self.shape.shape(demand, below, elapsed, self.state)
+        made = self.decorator.decorate(demand, below, elapsed, self.state)
         under = self.target.plan(below, made.demand, elapsed)
         refused = 0.0 if made.demand is None else max(0.0, made.demand - under.taken)
         taken = made.seen - refused if refused else made.seen
@@ -145,10 +145,10 @@ class Bound(Face):
 
 
 class Pipeline:
-    """A controller above a pool; whoever owns the clock calls `tick`."""
+    """A controller above a pool; the owner of the clock calls `tick`."""
 
     def __init__(self, controller: Controller, target: Target | Pool, state: Any = None) -> None:  # noqa: ANN401
-        """Steer the target from the controller's state on."""
+        """Control the target, starting from a controller state."""
         self.controller = controller
         self.target = adopt(target)
         self.state = state
@@ -160,11 +160,11 @@ class Pipeline:
         return self.controller.interval
 
     def view(self) -> View:
-        """See all that it steers."""
+        """Observe the target."""
         return self.target.view()
 
     def plan(self, view: View, elapsed: float, passed: float | None = None) -> Plan:
-        """Say what would be done and why; nothing changes.
+        """Return what would be done and why; nothing changes.
 
         `elapsed` seconds have gone by since the last decision, `passed` since anything was done.
         """
@@ -192,7 +192,7 @@ class Pipeline:
 
 
 def adopt(pool: Target | Pool) -> Target:
-    """Return what a pipeline can steer: the thing itself, or one that stands for it."""
+    """Return the object as a target, adapted if necessary."""
     if isinstance(pool, Pipeline):
         raise errors.UsageError("a pipeline has a controller already; nothing stands above it")
     if isinstance(pool, Target):
@@ -215,12 +215,12 @@ def explain(plan: Plan) -> list[str]:
 _PROPERTIES = ("supply", "demand", "utilisation", "allocation")
 
 
-def _shape(stage: Any) -> Shape:  # noqa: ANN401 - whatever was joined
-    if isinstance(stage, Shape):
+def _decorator(stage: Any) -> Decorator:  # noqa: ANN401 - whatever was joined
+    if isinstance(stage, Decorator):
         return stage
     message = f"{type(stage).__name__} cannot stand here: only the first of a pipeline decides"
     raise errors.UsageError(message)
 
 
-def _log(record: Record) -> None:
+def _log(record: LogLine) -> None:
     logging.getLogger(record.name).log(record.level, record.message, record.fields)

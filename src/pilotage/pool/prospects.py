@@ -1,4 +1,4 @@
-"""What pools could do for jobs: which of them their pilots suit, and when one would come."""
+"""What pools can do for waiting jobs: suitable pilots, and when one would start."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pilotage.pool import files, state
 from pilotage.pool import site as pool_site
 from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.policy import breaker
-from pilotage.pool.state import Row, Seen
+from pilotage.pool.state import PoolObservation, PoolRow
 from pilotage.store import Db
 
-#: Memory of a pilot of which nobody knows how much it has.
+#: Assumed memory of a pilot if unknown.
 MUCH = float(1 << 60)
 
 
@@ -34,9 +34,9 @@ class Hope(msgspec.Struct, frozen=True):
     """What a pool does for a job."""
 
     pool: str
-    #: Whether a pilot comes without anybody doing anything.
+    #: Whether a pilot will start without manual action.
     comes: bool
-    #: In words, and what a person can do; nothing if that is not needed.
+    #: Explanation, and what a person can do; may be empty.
     words: str
     suggestion: str = ""
 
@@ -47,7 +47,7 @@ class Hope(msgspec.Struct, frozen=True):
 
 
 def attributes(name: str, pool: Pool, site: Site, *, sees: bool) -> dict[str, Any]:
-    """Say what requirements may ask of a pilot of a pool, as far as it is known before it comes.
+    """Return what requirements may ask of a pilot of a pool, as far as it is known before it comes.
 
     Whether it sees the project's folder is known by those that came before it.
     """
@@ -59,12 +59,12 @@ def attributes(name: str, pool: Pool, site: Site, *, sees: bool) -> dict[str, An
 
 
 def sees(db: Db, pool: str) -> bool:
-    """Say whether the pilot that came last of a pool saw the project's folder; one may before."""
+    """Return whether the newest pilot of a pool saw the project's folder; True without pilots."""
     return bool(db.value("pool_sight", pool=pool) != Project.HIDDEN)
 
 
-def given(pool: Pool, site: Site, seen: Seen | None) -> Wish:
-    """Say what a pilot of a pool has: the site or those that came say what the pool does not."""
+def given(pool: Pool, site: Site, seen: PoolObservation | None) -> Wish:
+    """Return what a pilot of a pool has: the site or those that came say what the pool does not."""
     asked = pool.pilot.wish()
     memory = asked.memory
     if memory is None and seen is not None:
@@ -75,33 +75,33 @@ def given(pool: Pool, site: Site, seen: Seen | None) -> Wish:
 
 
 def outlives(pilot: Wish, kind: Cluster) -> bool:
-    """Say whether a pilot lives for longer than a job of a kind, that begins soon after it."""
+    """Return whether a pilot lives for longer than a job of a kind, that begins soon after it."""
     if kind.time is None or pilot.time is None:
         return True
     return kind.time <= pilot.time - StayLimits.of(0.0, pilot.time, None).grace
 
 
 def suits(kind: Cluster, pilot: Wish, like: Mapping[str, Any]) -> bool:
-    """Say whether jobs of a kind may run on pilots that are so, however large they are."""
+    """Return whether jobs of a kind may run on pilots that are so, however large they are."""
     return kind.gpus <= pilot.gpus and outlives(pilot, kind) and kind.accepts(like)
 
 
 def holds(pilot: Wish, kind: Cluster) -> bool:
-    """Say whether a pilot is large enough for a job of a kind."""
+    """Return whether a pilot is large enough for a job of a kind."""
     return kind.cpus <= pilot.cpus and (pilot.memory is None or kind.memory <= pilot.memory)
 
 
 def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
-    """Say what each pool that suits jobs of a kind would do for them, the best first."""
+    """Return what each pool that suits jobs of a kind would do for them, the best first."""
     rows, agents = state.rows(db), view.pilot_sites(db, now)
     found = []
     for name in files.names(root):
-        row = rows.get(name, Row(name))
+        row = rows.get(name, PoolRow(name))
         try:
             pool = row.changed.apply(files.read(root, name))
             site = pool_site.of(pool_site.read(root, pool.site, agents), agents.get(pool.site))
         except errors.PilotageError:
-            # What is wrong with it is told where pools are.
+            # The error is reported with the pools.
             continue
         wish = given(pool, site, row.seen)
         like = attributes(name, pool, site, sees=sees(db, name))
@@ -114,7 +114,7 @@ def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
     return sorted(found, key=lambda one: not one.comes)
 
 
-def hope(name: str, pool: Pool, row: Row, now: float, said: str = "") -> Hope:
+def hope(name: str, pool: Pool, row: PoolRow, now: float, said: str = "") -> Hope:
     """Return whether and when a pool has another pilot; `said` is of those that wait."""
     seen, show = row.seen, f"`pilotage pool show {name}` says more"
     if row.asked:
@@ -122,7 +122,7 @@ def hope(name: str, pool: Pool, row: Row, now: float, said: str = "") -> Hope:
             name, False, row.reason or row.asked, f"`pilotage pool resume {name}` lets it go on"
         )
     if seen is None or not row.looked:
-        return Hope(name, True, "nobody has looked at it yet: that happens as the project runs")
+        return Hope(name, True, "it has not been checked yet: that happens while the project runs")
     on_its_way = seen.sight.pending
     if isinstance(pool.control, Aimd):
         # What was ordered in the last look had not been seen by then.
@@ -147,7 +147,7 @@ def hope(name: str, pool: Pool, row: Row, now: float, said: str = "") -> Hope:
 
 
 def _small(pool: Pool, wish: Wish, kind: Cluster) -> str:
-    """Say what pilots of a pool have too little of, where that is not plain from their cores."""
+    """Return what pilots of a pool have too little of, where that is not plain from their cores."""
     if not outlives(wish, kind):
         long, life = units.for_people(kind.time or 0.0), units.for_people(wish.time or 0.0)
         return f"a job of {long} needs a pilot that lives for longer than {life}"
@@ -156,8 +156,8 @@ def _small(pool: Pool, wish: Wish, kind: Cluster) -> str:
     return ""
 
 
-def _full(pool: Pool, seen: Seen) -> str:
-    """Say why a pool may have no more pilots; empty if it may."""
+def _full(pool: Pool, seen: PoolObservation) -> str:
+    """Return why a pool may have no more pilots; empty if it may."""
     sight = seen.sight
     if seen.closed:
         return seen.closed
@@ -168,13 +168,13 @@ def _full(pool: Pool, seen: Seen) -> str:
     return ""
 
 
-def _soon(pool: Pool, seen: Seen) -> str:
+def _soon(pool: Pool, seen: PoolObservation) -> str:
     control, often = pool.control, units.for_people(pool.seconds)
     if isinstance(control, Outside):
         return "somebody outside decides how many pilots it has"
     if not isinstance(control, Aimd) or not control.hint:
         return f"it decides by how its pilots are used, every {often}"
-    law = control.law()
+    policy = control.policy()
     if not seen.sight.ready and not seen.sight.callable:
         return f"it has no pilot, so it orders one as it looks next: that is every {often}"
-    return f"it orders a pilot once this has waited for about {units.for_people(law.patience)}"
+    return f"it orders a pilot once this has waited for about {units.for_people(policy.patience)}"

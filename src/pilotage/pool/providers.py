@@ -39,44 +39,44 @@ from pilotage.store import Db, Writer
 WEEK_S = 7 * 86400.0
 
 
-class Home(msgspec.Struct, frozen=True):
-    """A hub as pilots find it."""
+class HubEndpoint(msgspec.Struct, frozen=True):
+    """The address of a hub, as pilots need it."""
 
-    #: What the door is called that leads to it from a login node.
+    #: Name of the forwarding that leads to it from a login node.
     door: str
     url: str
-    #: The certificate that vouches for it, as text; empty if none is needed.
+    #: CA certificate of the hub, as PEM text; empty if none is needed.
     vouch: str
     #: The port of this machine that leads to it; 0 if none does yet.
     port: int
 
 
-class Papers(msgspec.Struct, frozen=True):
-    """What pilots of one hub need to find it and to be let in."""
+class PilotPapers(msgspec.Struct, frozen=True):
+    """Address and enrolment secrets for pilots of one hub."""
 
-    home: Home
+    home: HubEndpoint
     #: By our number: the secret that lets it in, once, and the name that it goes by.
     secrets: dict[int, str]
     names: dict[int, str]
 
 
-class Lot(msgspec.Struct, frozen=True):
-    """Pilots that are alike and go to one hub."""
+class PilotBatch(msgspec.Struct, frozen=True):
+    """Pilots with equal resources for one hub."""
 
     wish: Wish
     numbers: list[int]
 
 
 class HubAddress(msgspec.Struct, frozen=True):
-    """Where pilots find the hub, as `hub.json` says."""
+    """Address of the hub, as in `hub.json`."""
 
     url: str
-    #: File of the certificate that vouches for it; empty if none is needed.
+    #: File of the CA certificate; empty if none is needed.
     ca: str = ""
 
 
-class Own:
-    """The hub of this process, which wants pilots for its own jobs."""
+class HubOrders:
+    """Orders of the hub of this process."""
 
     def __init__(self, site: str, roster: PilotTable, writer: Writer, address: Path) -> None:
         """Get ready; `address` is the file that says where the hub is."""
@@ -85,39 +85,39 @@ class Own:
         self._writer = writer
         self._address = address
 
-    async def wanted(self) -> list[Lot]:
-        """List the pilots that shall be submitted; end those that were called off before."""
+    async def wanted(self) -> list[PilotBatch]:
+        """Return the pilots to submit; end those that were cancelled before."""
         rows = await self._writer.run(lambda db: db.rows("pilot_wanted", site=self._site))
         lots: dict[tuple[str, str], list[int]] = {}
         for number, pool, body, asked in rows:
             if asked:
-                await self.over(number, "called off before it was submitted", stopped=True)
+                await self.over(number, "cancelled before it was submitted", stopped=True)
             else:
                 lots.setdefault((pool, body), []).append(number)
         return [
-            Lot(msgspec.json.decode(body, type=Wish), numbers)
+            PilotBatch(msgspec.json.decode(body, type=Wish), numbers)
             for (_, body), numbers in lots.items()
         ]
 
     async def unwanted(self) -> set[int]:
-        """List pilots that are submitted, and that nobody wants any more."""
+        """Return submitted pilots that are cancelled."""
         rows = await self._writer.run(lambda db: db.rows("pilot_unwanted", site=self._site))
         return {number for (number,) in rows}
 
-    async def homes(self, numbers: Iterable[int]) -> list[Home]:
-        """Say where this hub is, if its port is open."""
+    async def homes(self, numbers: Iterable[int]) -> list[HubEndpoint]:
+        """Return where this hub is, if its port is open."""
         del numbers
         with contextlib.suppress(errors.Unavailable):
             return [await home(self._address)]
         return []
 
     async def wish(self, number: int) -> Wish:
-        """Say what a pilot is to have."""
+        """Return the resources that a pilot asks for."""
         _, body = await self._writer.run(lambda db: db.rows("pilot_wish", id=number)[0])
         return msgspec.json.decode(body, type=Wish)
 
-    async def papers(self, numbers: Sequence[int]) -> Papers:
-        """Make a secret for each pilot, which counts once."""
+    async def papers(self, numbers: Sequence[int]) -> PilotPapers:
+        """Create a single-use enrolment token for each pilot."""
         here, now = await home(self._address), self._roster.now()
 
         def mint(db: Db) -> dict[int, str]:
@@ -131,18 +131,18 @@ class Own:
             return made
 
         names = {number: f"{self._site}-{number}" for number in numbers}
-        return Papers(here, await self._writer.run(mint), names)
+        return PilotPapers(here, await self._writer.run(mint), names)
 
     async def said(self, numbers: Sequence[int], words: str, *, known: bool) -> None:
-        """Write down what is said of pilots that have not come, and whether they are submitted."""
+        """Store the status text of waiting pilots, and whether they are submitted."""
         query, ids = "pilot_queued" if known else "pilot_say", text.dump(numbers)
         await self._writer.run(lambda db: db.run(query, ids=ids, reason=words))
 
     async def begun(self, numbers: Sequence[int]) -> None:
-        """Hear that pilots run; they say so themselves, too."""
+        """Handle pilots that started; they report it themselves, too."""
 
     async def over(self, number: int, words: str, *, stopped: bool) -> None:
-        """End a pilot that never came, and give up one that did and has not left."""
+        """End a pilot that never started; mark a running one as lost."""
         state, now = PilotState.DOWN if stopped else PilotState.FAILED, self._roster.now()
         ended = await self._writer.run(
             lambda db: db.value("pilot_never", id=number, state=state, reason=words, now=now)
@@ -152,7 +152,7 @@ class Own:
             await self._roster.move(pilot, PilotState.LOST, words)
 
 
-async def home(address: Path) -> Home:
+async def home(address: Path) -> HubEndpoint:
     """Return where this hub is, as a file says; `Unavailable` while its port is closed."""
     try:
         body = await anyio.to_thread.run_sync(address.read_bytes)
@@ -161,7 +161,7 @@ async def home(address: Path) -> Home:
         raise errors.Unavailable(message, hint="`pilotage up` opens it") from None
     found = msgspec.json.decode(body, type=HubAddress)
     vouch = await anyio.to_thread.run_sync(_read, found.ca)
-    return Home("hub", found.url, vouch, int(found.url.rstrip("/").rpartition(":")[2]))
+    return HubEndpoint("hub", found.url, vouch, int(found.url.rstrip("/").rpartition(":")[2]))
 
 
 def _read(file: str) -> str:
@@ -177,7 +177,7 @@ _GRACE_S = 20.0
 class Factory:
     """Has pilots of this hub started at one site."""
 
-    def __init__(self, name: str, driver: Driver, doors: Doors, patron: Own) -> None:
+    def __init__(self, name: str, driver: Driver, doors: Doors, patron: HubOrders) -> None:
         """Get ready; nothing happens before `run`."""
         self._name = name
         self._driver = driver
@@ -187,7 +187,7 @@ class Factory:
         driver.join(self, pilots=True)
 
     async def run(self) -> None:
-        """Submit pilots that are wanted, and call off those that are not wanted any more."""
+        """Submit pilots that are wanted, and cancel those that are not wanted any more."""
         while True:
             await anyio.sleep(_LOOK_S)
             await self._call_off()
@@ -196,13 +196,13 @@ class Factory:
             site = self._driver.remote.site
             most = site.array if known.arrays(site.batch, site.plugin) else 1
             for lot in lots:
-                # Who is called off while the site is away must not wait for it.
+                # Pilots cancelled while the site is unreachable must not wait for it.
                 if not self._driver.remote.up:
                     break
                 for at in range(0, len(lot.numbers), most):
-                    await self._submit(Lot(lot.wish, lot.numbers[at : at + most]))
+                    await self._submit(PilotBatch(lot.wish, lot.numbers[at : at + most]))
 
-    async def _submit(self, lot: Lot) -> None:
+    async def _submit(self, lot: PilotBatch) -> None:
         root = (await self._driver.remote.ready()).root
         key = submission.new_key()
         works = [Work(place, pilot=number) for place, number in enumerate(lot.numbers)]
@@ -237,7 +237,7 @@ class Factory:
         ]
 
     def _item(
-        self, folder: str, number: int, papers: Papers, link: str, asked: Wish
+        self, folder: str, number: int, papers: PilotPapers, link: str, asked: Wish
     ) -> dict[str, Any]:
         hello, site = self._driver.remote.hello, self._driver.remote.site
         program = f"{hello.root}/bin/{hello.version}.pyz"
@@ -264,8 +264,8 @@ class Factory:
             "mount": None, "image": None,
         }  # fmt: skip
 
-    async def _link(self, home: Home) -> str:
-        """Say by which way pilots come: by themselves, or through the login node."""
+    async def _link(self, home: HubEndpoint) -> str:
+        """Return by which way pilots come: by themselves, or through the login node."""
         site = self._driver.remote.site
         if home.url.startswith("http:") and site.batch != "local":
             message = f"{home.url} is not encrypted: pilots on other machines would show secrets"
@@ -278,18 +278,18 @@ class Factory:
         return f"relay:{self._doors.host}:{await self._doors.open(home.door, home.port)}"
 
     async def _let_in(self) -> None:
-        """Have the ways open for pilots that an earlier process had submitted."""
+        """Open the links for pilots that an earlier process had submitted."""
         if not self._driver.remote.up:
             return
         out = self._driver.out.values()
         if numbers := [work.pilot for one in out for work in one.live if work.pilot]:
             for home in await self._patron.homes(numbers):
-                # Whoever submits pilots is told what is wrong; these wait until it is not.
+                # Submitting pilots reports the error; running ones wait until it is gone.
                 with contextlib.suppress(errors.PilotageError):
                     await self._link(home)
 
     async def _call_off(self) -> None:
-        """Call off pilots that were submitted and that nobody wants any more."""
+        """Cancel submitted pilots that are no longer wanted."""
         unwanted = await self._patron.unwanted()
         found = [
             (one, work)
@@ -300,19 +300,19 @@ class Factory:
         if found:
             self._beside.start(self._driver.stop(found))
 
-    # -- what the driver says --------------------------------------------------------------------
+    # -- reports of the driver -------------------------------------------------------------------
 
     def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
-        """Hear that pilots run."""
+        """Handle pilots that started."""
         del words
         self._beside.start(self._patron.begun([work.pilot for _, work in works]))
 
     def taken(self, one: Submission) -> None:
-        """Hear that the batch system has pilots."""
+        """Handle pilots that the batch system accepted."""
         self.said(one, "")
 
     def said(self, one: Submission, words: str) -> None:
-        """Hear what is said of pilots that wait there."""
+        """Handle the status text of waiting pilots."""
         by_words: dict[str, list[int]] = {}
         for work in one.live:
             by_words.setdefault(one.say(self._name, work.words or words), []).append(work.pilot)
@@ -320,11 +320,11 @@ class Factory:
             self._beside.start(self._patron.said(numbers, told, known=one.known))
 
     def over(self, one: Submission, work: Work, end: End) -> None:
-        """Hear that a pilot is over."""
+        """Handle the end of a pilot."""
         self._beside.start(self._close(one, work, end))
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
-        """Write the orders of pilots anew, under another key."""
+        """Write the orders of pilots again, under another key."""
         root = (await self._driver.remote.ready()).root
         numbers = {place: work.pilot for place, work in one.works.items()}
         asked = await self._patron.wish(next(iter(numbers.values())))
@@ -334,13 +334,13 @@ class Factory:
         return [by_place.get(place, empty) for place in range(one.order.count)]
 
     async def _close(self, one: Submission, work: Work, end: End) -> None:
-        words = "called off" if work.stopping else _words(end)
+        words = "cancelled" if work.stopping else _words(end)
         await self._patron.over(work.pilot, words, stopped=work.stopping)
         await self._driver.forget([(one, work)])
 
 
 def _words(end: End) -> str:
-    """Say how the batch job of a pilot ended."""
+    """Return how the batch job of a pilot ended."""
     if end.evidence is not None:
         return f"its program ended: {end.evidence['end'].get('message') or 'exit 0'}"
     if end.item is None:
@@ -358,7 +358,7 @@ _LONGEST = 128
 
 
 class EdgePilots:
-    """Orders pilots at all sites with an agent, and gives up those whose batch jobs are over."""
+    """Orders pilots at sites with an agent, and marks those as lost whose batch jobs ended."""
 
     def __init__(
         self, writer: Writer, roster: PilotTable, address: Address, file: Path, clock: Clock
@@ -379,7 +379,7 @@ class EdgePilots:
 
     async def _look(self) -> None:
         try:
-            found: Home | str = await home(self._file)
+            found: HubEndpoint | str = await home(self._file)
         except errors.Unavailable as error:
             found = str(error)
         turn = functools.partial(self._turn, home=found, now=self._now())
@@ -392,15 +392,15 @@ class EdgePilots:
             await self._writer.run(functools.partial(_forget, number=number))
 
     def _turn(
-        self, db: Db, home: Home | str, now: float
+        self, db: Db, home: HubEndpoint | str, now: float
     ) -> tuple[int, list[tuple[int, str]]]:  # fmt: skip
-        """Order pilots and call others off; return how many are new, and which are over there."""
+        """Order and cancel pilots; return the number of orders, and the pilots that ended."""
         ordered = self._order(db, home, now)
         pilots.call_off(db, self._address, now)
         return ordered, [(number, words) for number, words in db.rows("edge_pilots_ended")]
 
-    def _order(self, db: Db, home: Home | str, now: float) -> int:
-        """Order what is wanted, or say why it is not; return how many were ordered."""
+    def _order(self, db: Db, home: HubEndpoint | str, now: float) -> int:
+        """Order wanted pilots or store why not; return the number ordered."""
         sites, ordered = view.pilot_sites(db, now), 0
         for one in pilots.wanted(db, list(sites), now):
             if closed := sites[one.site].closed:
@@ -411,7 +411,7 @@ class EdgePilots:
                 ordered += self._order_one(db, one, home, now)
         return ordered
 
-    def _order_one(self, db: Db, one: Wanted, home: Home, now: float) -> bool:
+    def _order_one(self, db: Db, one: Wanted, home: HubEndpoint, now: float) -> bool:
         secret, number = tokens.mint(
             db, tokens.TokenScope.ENROL, me(), now=now, lifetime=WEEK_S, pool=one.pool,
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,

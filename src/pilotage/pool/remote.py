@@ -1,4 +1,4 @@
-"""A pool of a hub, seen and steered by the hub's API."""
+"""A pool of another hub, observed and controlled by its API."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pilotage.pool.pipeline import Face
 from pilotage.pool.words import volume
 
 _log = logging.getLogger("pilotage.pool")
-#: A demand that does not change is told again after this part of what counts as silence.
+#: An unchanged demand is sent again after this part of the time-out.
 _PART = 0.25
-#: What was seen so many seconds ago is seen still.
+#: Seconds for which a reading is used again.
 _FRESH_S = 0.2
-#: A hub has so many seconds to answer.
+#: Seconds that a hub has to answer.
 _PATIENCE_S = 10.0
 #: The most that is asked for.
 _MOST = 1e9
@@ -31,7 +31,7 @@ _WORDS = 1000
 
 
 class Voice:
-    """Who speaks for a pipeline, and why it asks for what it does."""
+    """Name of the controller, and the reason of its demand."""
 
     def __init__(self, by: str) -> None:
         """Have nothing to say yet."""
@@ -75,7 +75,7 @@ class Sheet(msgspec.Struct, frozen=True):
         return self.demand
 
     def takes(self, demand: float) -> tuple[float, str]:
-        """Say how much of a demand the pool takes, and why not all of it."""
+        """Return how much of a demand the pool takes, and why not all of it."""
         have = self.supply + self.queued + self.booting
         if self.state in {"paused", "backs off"}:
             return min(demand, have), f"its hub says: {self.trouble or self.state}"
@@ -90,13 +90,13 @@ class Sheet(msgspec.Struct, frozen=True):
         return taken, f"its {bound} in the hub is {volume(taken)}"
 
 
-class Hub:
+class PoolHub:
     """A hub whose pools are seen all at once, and asked one by one."""
 
     def __init__(
         self, find: Callable[[], Address], tick: Callable[[], float] = time.monotonic
     ) -> None:
-        """Find the hub anew each time, since it may come back elsewhere."""
+        """Look up the hub each time, since its address may change."""
         self._find = find
         self._tick = tick
         self._session: Session | None = None
@@ -146,11 +146,11 @@ class Hub:
         return self._session
 
 
-class Remote(Face):
+class RemotePool(Face):
     """A pool of a hub."""
 
     def __init__(
-        self, name: str, hub: Hub, voice: Voice, tick: Callable[[], float] = time.monotonic
+        self, name: str, hub: PoolHub, voice: Voice, tick: Callable[[], float] = time.monotonic
     ) -> None:
         """Stand for the pool of that name."""
         self.name = name
@@ -158,13 +158,13 @@ class Remote(Face):
         self._voice = voice
         self._tick = tick
         self._sheet = Sheet("")
-        #: What was told last, and when.
+        #: The last demand sent, and when.
         self._told: float | None = None
         self._when = 0.0
         self._rival = ""
 
     def view(self) -> View:
-        """Say what the hub sees of it."""
+        """Return what the hub sees of it."""
         sheet = self._hub.see(self.name)
         if sheet.state == "bad file":
             raise errors.ConfigError(f"the hub cannot read the file of {self.name}")
@@ -183,7 +183,7 @@ class Remote(Face):
         return Plan(self.name, wanted, taken, words, state=wanted)
 
     def act(self, plan: Plan) -> None:
-        """Tell the hub; that nothing has changed now and then, too, so that it hears of us."""
+        """Send the demand; repeat it when unchanged, as a heartbeat."""
         wanted: float = plan.state
         rest_s = self._tick() - self._when
         if wanted == self._told and rest_s < self._sheet.silence * _PART:

@@ -1,7 +1,7 @@
-"""Keeps pools of pilots as large as they are used: sees, decides and acts, a turn at a time.
+"""Control loop of all pools: observe, decide and act, one transaction a turn.
 
-All that is decided is in the store with the pilots that it asks for, in one transaction: whoever
-comes after a crash finds the pilots by the name of their pool, and goes on.
+Decisions and the pilots that they order are stored in one transaction: after a crash, the next
+process finds the pilots by the name of their pool and continues.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pilotage.match.turn import TurnRecords
 from pilotage.pilot.model import PilotState
 from pilotage.pilot.table import PilotTable
 from pilotage.pool import decide, files, observe, state
-from pilotage.pool import pilots as pool_drones
+from pilotage.pool import pilots as pool_pilots
 from pilotage.pool import site as pool_site
 from pilotage.pool.files import Aimd, Pool
-from pilotage.pool.pilots import Drone
+from pilotage.pool.pilots import PoolPilot
 from pilotage.pool.prospects import attributes, given, holds, sees, suits
-from pilotage.pool.state import BY_PERSON, Row, Seen, Step
+from pilotage.pool.state import BY_PERSON, PoolObservation, PoolRow, PoolStep
 from pilotage.store import Db
 
-#: Seconds between two looks at most and at least, whatever is asked for.
+#: Longest and shortest interval between two ticks, in seconds.
 LONGEST = 60.0
 SHORTEST = 0.2
 
@@ -59,7 +59,7 @@ _GLANCE_S = 0.5
 
 
 class Files:
-    """The files of pools, read anew when they change; one with a mistake stays as it was."""
+    """The files of pools, reloaded on change; an invalid file keeps its last valid version."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -71,7 +71,7 @@ class Files:
         self.sites: dict[str, Site] = {}
 
     def read(self, agents: Collection[str] = ()) -> bool:
-        """Follow what has changed; say whether something has. Sites with `agents` have no file."""
+        """Reload changed files; return whether any changed. Sites with `agents` have no file."""
         before = dict(self.marks), dict(self.pools)
         names = files.names(self._root)
         for gone in self.marks.keys() - set(names):
@@ -115,22 +115,22 @@ class Pools:
         #: By pilot, the core-seconds that were measured when its pool was looked at, and by then.
         self._marks: dict[int, tuple[float, float]] = {}
         self._measured: dict[int, tuple[float, float]] = {}
-        #: Pilots that were told in the last turn to drain or to go on.
+        #: Pilots that were drained or recalled in the last turn.
         self._told: list[int] = []
         #: When it is time to look, if no file changes before.
         self._next = 0.0
         #: Pilots that pools could have, and what jobs may ask of them.
         self._offers: list[tuple[Wish, dict[str, Any]]] = []
-        #: Whether all are to go, and how many have not.
+        #: Whether all pilots leave, and how many are still there.
         self._parting = False
         self._left = 0
 
     def hope(self, kind: Cluster) -> bool:
-        """Say whether a pool would have a pilot for a kind of jobs, without anybody's help."""
+        """Return whether some pool could start a pilot for a kind of jobs by itself."""
         return any(holds(wish, kind) and suits(kind, wish, like) for wish, like in self._offers)
 
     async def part(self) -> None:
-        """Let all pilots go, those of a minimum too, since nobody will look after them."""
+        """Drain all pilots, even below the minimum: no process will control them."""
         self._parting = True
         with anyio.move_on_after(_PART_S):
             await self._look()
@@ -139,14 +139,14 @@ class Pools:
                 await self._look()
 
     async def run(self) -> None:
-        """Steer until cancelled; whatever goes wrong here, jobs and pilots go on."""
+        """Control pools until cancelled; an error here does not stop jobs or pilots."""
         await steer(self._try)
 
     async def _try(self) -> float:
         try:
             return await self.tick()
         except Exception:  # noqa: BLE001 - a pool that cannot be steered must not end the hub
-            _log.exception("pools are left as they are, and looked at again in a while")
+            _log.exception("pools stay as they are until the next attempt")
             return LONGEST
 
     async def tick(self) -> float:
@@ -172,7 +172,7 @@ class Pools:
     async def _look(self) -> None:
         """Look at all pools once."""
         await self._queue.do(self._turn)
-        self._queue.hope = self.hope
+        self.looked = True
         crash.point("pool.written")
         self._marks = self._measured
         for number in self._told:
@@ -180,14 +180,14 @@ class Pools:
             self._queue.nudge(number)
 
     def _turn(self, ledger: TurnRecords, db: Db, now: float) -> None:
-        """See, decide and act, in one transaction; it may be run again if that fails."""
+        """Observe, decide and act in one transaction; it may run again if the transaction fails."""
         self._told, self._offers = [], []
         rows = state.rows(db)
         if not self._files.pools and not rows:
             return
         pools = known(rows, self._files.pools)
         pilots = self._roster.pilots
-        found = pool_drones.drones(ledger, db, pools, pilots, self._idle, now)
+        found = pool_pilots.by_pool(ledger, db, pools, pilots, self._idle, now)
         if self._parting:
             self._part(ledger, db, found, now)
             return
@@ -207,11 +207,11 @@ class Pools:
         crash.point("pool.decided")
         for name, step in steps.items():
             self._act(ledger, db, name, pools[name], step, found[name], now)
-            self._note(db, rows.get(name, Row(name)), seen[name], step, now)
+            self._note(db, rows.get(name, PoolRow(name)), seen[name], step, now)
         for name, pool in pools.items():
-            told = steps.get(name) or rows.get(name, Row(name))
+            told = steps.get(name) or rows.get(name, PoolRow(name))
             if not told.asked and (found[name] or not told.reason):
-                look = seen.get(name) or rows.get(name, Row(name)).seen
+                look = seen.get(name) or rows.get(name, PoolRow(name)).seen
                 wish = given(pool, sites[pool.site], look)
                 self._offers.append(
                     (wish, attributes(name, pool, sites[pool.site], sees=sees(db, name)))
@@ -221,7 +221,7 @@ class Pools:
             body = [[name, msgspec.json.encode(need).decode()] for name, need in needs.items()]
             db.run("pool_need_put", rows=text.dump(body))
             db.run("pool_sample_purge", before=now - 7 * _DAY_S)
-        self._let_go(ledger, db, found.get(pool_drones.STRAY, []), _MOVED, now)
+        self._let_go(ledger, db, found.get(pool_pilots.STRAY, []), _MOVED, now)
         for name in rows.keys() - self._files.marks.keys():
             self._dissolve(ledger, db, name, found.get(name, []), now)
         crash.point("pool.acted")
@@ -229,8 +229,8 @@ class Pools:
     # -- acts ------------------------------------------------------------------------------------
 
     def _act(
-        self, ledger: TurnRecords, db: Db, name: str, pool: Pool, step: Step, mine: list[Drone],
-        now: float,
+        self, ledger: TurnRecords, db: Db, name: str, pool: Pool, step: PoolStep,
+        mine: list[PoolPilot], now: float,
     ) -> None:  # fmt: skip
         body = msgspec.json.encode(pool.pilot.wish()).decode()
         for _ in range(step.order):
@@ -240,19 +240,19 @@ class Pools:
         self._drain(ledger, db, mine, step.release + step.drain, step.words, now)
         if step.order or step.cancel or step.release or step.drain or step.recall:
             _log.info(
-                "pool %s: %d more, %d called off, %d drained, %d called back: %s", name,
+                "pool %s: %d ordered, %d cancelled, %d drained, %d recalled: %s", name,
                 step.order, step.cancel, step.release + step.drain, step.recall, step.words,
             )  # fmt: skip
 
-    def _call_off(self, db: Db, mine: list[Drone], count: int) -> None:
-        """Call off pilots that wait: those that were not submitted first, then the newest."""
+    def _call_off(self, db: Db, mine: list[PoolPilot], count: int) -> None:
+        """Cancel pilots that wait: those that were not submitted first, then the newest."""
         waiting = [one for one in mine if one.waits and not one.off]
         waiting.sort(key=lambda one: (one.state is PilotState.SUBMITTED, -one.number))
         if chosen := [one.number for one in waiting[:count]]:
             db.run("pool_call_off", ids=text.dump(chosen))
 
     def _drain(
-        self, ledger: TurnRecords, db: Db, mine: list[Drone], count: int, words: str, now: float
+        self, ledger: TurnRecords, db: Db, mine: list[PoolPilot], count: int, words: str, now: float
     ) -> None:
         """Drain pilots: the longest idle first, then the emptiest; what they run goes on."""
         ready = [one for one in mine if one.ready]
@@ -263,8 +263,8 @@ class Pools:
                 self._roster.shed(ledger, db, pilot, words, now)
                 self._told.append(one.number)
 
-    def _recall(self, db: Db, mine: list[Drone], count: int) -> None:
-        """Call pilots back that drain, the fullest first; who leaves by now is not waited for."""
+    def _recall(self, db: Db, mine: list[PoolPilot], count: int) -> None:
+        """Recall draining pilots, the fullest first; one that has left already is skipped."""
         back = sorted((one for one in mine if one.callable), key=lambda one: one.free)
         for one in back[:count]:
             pilot = self._roster.pilots.get(one.number)
@@ -272,23 +272,23 @@ class Pools:
                 self._told.append(one.number)
 
     def _let_go(
-        self, ledger: TurnRecords, db: Db, mine: list[Drone], words: str, now: float
+        self, ledger: TurnRecords, db: Db, mine: list[PoolPilot], words: str, now: float
     ) -> None:  # fmt: skip
-        """Let pilots go: those that wait are called off, the others finish what they run."""
+        """Cancel pilots that wait and drain the others."""
         self._call_off(db, mine, len(mine))
         self._drain(ledger, db, mine, len(mine), words, now)
 
     def _part(
-        self, ledger: TurnRecords, db: Db, found: Mapping[str, list[Drone]], now: float
+        self, ledger: TurnRecords, db: Db, found: Mapping[str, list[PoolPilot]], now: float
     ) -> None:  # fmt: skip
         for mine in found.values():
             self._let_go(ledger, db, mine, _PARTING, now)
         self._left = sum(map(len, found.values()))
 
     def _dissolve(
-        self, ledger: TurnRecords, db: Db, name: str, mine: list[Drone], now: float
+        self, ledger: TurnRecords, db: Db, name: str, mine: list[PoolPilot], now: float
     ) -> None:
-        """Let the pilots of a pool go that has no file any more."""
+        """Remove the pilots of a pool whose file was deleted."""
         self._let_go(ledger, db, mine, _GONE, now)
         if not mine:
             db.run("pool_drop", name=name)
@@ -296,7 +296,9 @@ class Pools:
 
     # -- what people see -------------------------------------------------------------------------
 
-    def _note(self, db: Db, row: Row, seen: Seen, step: Step, now: float) -> None:
+    def _note(
+        self, db: Db, row: PoolRow, seen: PoolObservation, step: PoolStep, now: float
+    ) -> None:
         name, reading = row.name, seen.reading
         db.run(
             "pool_put", name=name, demand=step.demand, state=text.dump(step.state),
@@ -320,16 +322,16 @@ def _alarm(name: str) -> str:
     return f"pool {name}"
 
 
-def known(rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[str, Pool]:
-    """Return pools as they are to be: as their files say, but for what a person has set."""
+def known(rows: Mapping[str, PoolRow], pools: Mapping[str, Pool]) -> dict[str, Pool]:
+    """Return pools as configured by their files, with the overrides that a person has set."""
     return {
         name: rows[name].changed.apply(pool) if name in rows else pool
         for name, pool in pools.items()
     }
 
 
-def _due(pools: Mapping[str, Pool], rows: Mapping[str, Row], now: float) -> dict[str, Pool]:
-    """Choose the pools whose time has come; those under our law are decided for together."""
+def _due(pools: Mapping[str, Pool], rows: Mapping[str, PoolRow], now: float) -> dict[str, Pool]:
+    """Return the pools that are due; those with the AIMD policy are always decided together."""
     found = {}
     for name, pool in pools.items():
         last = rows[name].looked if name in rows else 0.0

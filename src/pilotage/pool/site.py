@@ -1,4 +1,4 @@
-"""The site of a pool: a file of the project, or a name that an agent speaks for."""
+"""The site of a pool: a file of the project, or a site with an agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(root: Path, name: str, agents: Collection[str]) -> Site:
 
 
 def of(site: Site, agent: PilotSite | None) -> Site:
-    """Return a site with the batch system that its agent told of."""
+    """Return a site with the batch system that its agent reported."""
     if site.batch != AGENT or agent is None or not agent.batch:
         return site
     return msgspec.structs.replace(site, batch=agent.batch)

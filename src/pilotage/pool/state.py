@@ -1,4 +1,4 @@
-"""What is observed of pools, what the store keeps of them, and the steps that are decided."""
+"""Observations, stored state and steps of pools."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pilotage.pool.outside import Told
 from pilotage.pool.policy.model import Care, Hint, Need, Sight
 from pilotage.store import Db
 
-#: What is in the store of a pool that is paused.
+#: The stored value of a paused pool.
 PAUSED = "paused"
 BY_PERSON = "paused by a person"
 
 
-class Set(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person has set instead of what the file says."""
+class PoolOverrides(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Values that a person has set in place of those of the file."""
 
     minimum: int | None = None
     maximum: int | None = None
@@ -31,15 +31,15 @@ class Set(msgspec.Struct, frozen=True, omit_defaults=True):
     ask_above: int | None = None
 
     def apply(self, pool: Pool) -> Pool:
-        """Return the pool as it is to be."""
+        """Return the pool with these values."""
         given = {key: getattr(self, key) for key in self.__struct_fields__}
         return msgspec.structs.replace(
             pool, **{key: value for key, value in given.items() if value is not None}
         )
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What is seen of a pool at one moment."""
+class PoolObservation(msgspec.Struct, frozen=True):
+    """An observation of a pool."""
 
     sight: Sight
     reading: Reading
@@ -47,7 +47,7 @@ class Seen(msgspec.Struct, frozen=True):
     waiting: float = 0.0
     #: Pilots that the site still has room for.
     room: int = 1 << 30
-    #: Cores that its quota leaves, over all pools there; nothing means any number.
+    #: Cores that its quota leaves, over all pools there; None means no limit.
     quota: float | None = None
     #: Why nothing may be asked of the site; empty if it may.
     closed: str = ""
@@ -60,8 +60,8 @@ class Seen(msgspec.Struct, frozen=True):
     meter: Meter = Meter()
 
 
-class Row(msgspec.Struct, frozen=True):
-    """What the store keeps of a pool."""
+class PoolRow(msgspec.Struct, frozen=True):
+    """The stored state of a pool."""
 
     name: str
     demand: float = 0.0
@@ -72,25 +72,25 @@ class Row(msgspec.Struct, frozen=True):
     died: float = 0.0
     #: When it was looked at last.
     looked: float = 0.0
-    seen: Seen | None = None
+    seen: PoolObservation | None = None
     words: str = ""
     asked: str = ""
     reason: str = ""
-    changed: Set = Set()
+    changed: PoolOverrides = PoolOverrides()
     #: What was asked for from outside.
     told: Told | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
-    """What shall be done to a pool, and why."""
+class PoolStep(msgspec.Struct, frozen=True):
+    """Changes decided for a pool, and the reason."""
 
-    #: Cores that it shall provide.
+    #: Cores that it should provide.
     demand: float
-    #: Why, in words.
+    #: The reason as text.
     words: str
     state: Any
     care: Care
-    #: Pilots to ask for, to call off before they come, and to drain.
+    #: Pilots to order, to cancel before they start, and to drain.
     order: int = 0
     cancel: int = 0
     drain: int = 0
@@ -105,8 +105,8 @@ class Step(msgspec.Struct, frozen=True):
     meter: Meter = Meter()
 
 
-def rows(db: Db) -> dict[str, Row]:
-    """Read all pools that were ever steered."""
+def rows(db: Db) -> dict[str, PoolRow]:
+    """Read the stored state of all pools."""
     found = {one[0]: _row(*one) for one in db.rows("pool_all")}
     for name, body in db.rows("outside_all"):
         if name in found:
@@ -116,7 +116,7 @@ def rows(db: Db) -> dict[str, Row]:
 
 
 def said(db: Db, name: str) -> str:
-    """Return what is said of most pilots of a pool that wait; empty if nothing is."""
+    """Return the most common status text of waiting pilots; may be empty."""
     return str(db.value("pool_said", pool=name) or "")
 
 
@@ -129,35 +129,44 @@ def needs(db: Db) -> dict[str, Need]:
 def _row(
     name: str, demand: float, state: str, care: str, died: float, looked: float, seen: str,
     *rest: str,
-) -> Row:  # fmt: skip
+) -> PoolRow:  # fmt: skip
     words, asked, reason, changed = rest
-    return Row(
-        name, demand, msgspec.json.decode(state), _read(care, Care), died, looked,
-        _read(seen, Seen) if seen else None, words, asked, reason, _read(changed, Set),
-    )  # fmt: skip
+    return PoolRow(
+        name,
+        demand,
+        msgspec.json.decode(state),
+        _read(care, Care),
+        died,
+        looked,
+        _read(seen, PoolObservation) if seen else None,
+        words,
+        asked,
+        reason,
+        _read(changed, PoolOverrides),
+    )
 
 
 def _read(body: str, kind: type[Any]) -> Any:  # noqa: ANN401 - of the kind
-    """Read what an earlier version may have written; what cannot be read is as good as new."""
+    """Decode stored JSON; what cannot be decoded counts as absent."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
-        return None if kind is Seen else kind()
+        return None if kind is PoolObservation else kind()
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What becomes of a demand."""
+    """The answer to an external demand."""
 
     #: Cores, within the bounds of the pool.
     demand: float
-    #: What whoever asked should know; empty if there is nothing.
+    #: A note for the caller; may be empty.
     words: str = ""
 
 
 def tell(db: Db, root: Path, name: str, demand: float, words: str, by: str, now: float) -> Taken:
-    """Ask a pool for so many cores; it is safe once the transaction is."""
+    """Set the external demand of a pool, in cores; it is durable once the transaction commits."""
     changed, body = db.row("outside_get", name=name) or ("{}", "")
-    pool = msgspec.json.decode(changed, type=Set).apply(files.read(root, name))
+    pool = msgspec.json.decode(changed, type=PoolOverrides).apply(files.read(root, name))
     if not isinstance(pool.control, Outside):
         kind = type(pool.control).__struct_config__.tag
         message = f"pool {name} is not steered from outside: `{kind}` decides for it"

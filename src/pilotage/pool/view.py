@@ -1,4 +1,4 @@
-"""Pools as commands and the page see them: read from the store, and asked by way of it."""
+"""Pools as commands and the page show them, and requests to pools, by way of the store."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pilotage.pool import decide, files, outside
 from pilotage.pool import site as pool_site
 from pilotage.pool import state as pool_model
 from pilotage.pool.files import Outside, Pool
-from pilotage.pool.state import BY_PERSON, PAUSED, Row, Set, Step
+from pilotage.pool.state import BY_PERSON, PAUSED, PoolOverrides, PoolRow, PoolStep
 from pilotage.pool.words import volume
 from pilotage.store import Db
 
-#: What the hub writes of a pool counts for so many intervals, and some seconds.
+#: The stored state of a pool is valid for this many intervals, and some seconds.
 _FRESH = 3.0
 _FRESH_S = 10.0
-#: Samples that are told at once.
+#: Most samples in one answer.
 _MOST = 100_000
 
 
@@ -47,7 +47,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     #: What was decided last and why, and when.
     words: str = ""
     looked: float | None = None
-    #: Cores that it has, shall have, and that are on their way or on their way out.
+    #: Cores that it has, should have, that are starting and that are draining.
     supply: float = 0.0
     demand: float = 0.0
     queued: float = 0.0
@@ -68,8 +68,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     #: Cores of one pilot.
     cpus: int = 1
     #: What a person has set instead of what the file says.
-    changed: Set = Set()
-    #: Who steers it from outside, what was asked for and when that was heard of, in words.
+    changed: PoolOverrides = PoolOverrides()
+    #: The external controller, its demand and when it was received, as text.
     steered: str = ""
     #: Cores that were asked for from outside, by whom, when, and how long a word counts in seconds.
     asked: float | None = None
@@ -78,7 +78,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     silence: float = 0.0
 
 
-class Sample(msgspec.Struct, frozen=True):
+class PoolSample(msgspec.Struct, frozen=True):
     """How a pool was."""
 
     time: float
@@ -95,7 +95,7 @@ def pools(db: Db, root: Path, now: float) -> list[Look]:
     """List all pools that the project has files of."""
     rows, agents = pool_model.rows(db), view.pilot_sites(db, now)
     found = [
-        _look(root, name, rows.get(name, Row(name)), agents, now) for name in files.names(root)
+        _look(root, name, rows.get(name, PoolRow(name)), agents, now) for name in files.names(root)
     ]
     return [msgspec.structs.replace(one, said=pool_model.said(db, one.name)) for one in found]
 
@@ -104,13 +104,13 @@ def pool(db: Db, root: Path, name: str, now: float) -> Look:
     """Look at one pool."""
     if name not in files.names(root):
         files.read(root, name)
-    row, agents = pool_model.rows(db).get(name, Row(name)), view.pilot_sites(db, now)
+    row, agents = pool_model.rows(db).get(name, PoolRow(name)), view.pilot_sites(db, now)
     found = _look(root, name, row, agents, now)
     return msgspec.structs.replace(found, said=pool_model.said(db, name))
 
 
-def plan(db: Db, root: Path, now: float) -> dict[str, Step]:
-    """Say what would be done now, by what was seen last; pools that nobody saw yet are left out."""
+def plan(db: Db, root: Path, now: float) -> dict[str, PoolStep]:
+    """Return the steps for the last observations; pools without one are left out."""
     rows = pool_model.rows(db)
     known: dict[str, Pool] = {}
     for name in files.names(root):
@@ -121,12 +121,12 @@ def plan(db: Db, root: Path, now: float) -> dict[str, Step]:
 
 
 def ask(db: Db, root: Path, name: str, *, pause: bool) -> None:
-    """Pause a pool, or let it go on."""
+    """Pause or resume a pool."""
     files.read(root, name)
     db.run("pool_ask", name=name, asked=PAUSED if pause else "", reason=BY_PERSON if pause else "")
 
 
-def change(db: Db, root: Path, name: str, given: Set) -> Pool:
+def change(db: Db, root: Path, name: str, given: PoolOverrides) -> Pool:
     """Set what holds instead of what the file says; return what the pool is to be."""
     found = files.read(root, name)
     made = given.apply(found)
@@ -138,19 +138,19 @@ def change(db: Db, root: Path, name: str, given: Set) -> Pool:
     return made
 
 
-def changed(db: Db, name: str) -> Set:
+def changed(db: Db, name: str) -> PoolOverrides:
     """Read what a person has set."""
-    return pool_model.rows(db).get(name, Row(name)).changed
+    return pool_model.rows(db).get(name, PoolRow(name)).changed
 
 
-def samples(db: Db, since: float, name: str = "", step: float = 0.001) -> list[Sample]:
-    """Tell how pools were, the oldest first: of each step, in seconds, the last."""
+def samples(db: Db, since: float, name: str = "", step: float = 0.001) -> list[PoolSample]:
+    """Return how pools were, the oldest first: of each step, in seconds, the last."""
     rows = db.rows("pool_samples", since=since, pool=name, step=step, most=_MOST)
-    return [Sample(*row) for row in rows]
+    return [PoolSample(*row) for row in rows]
 
 
 def _look(
-    root: Path, name: str, row: Row, agents: Mapping[str, PilotSite], now: float
+    root: Path, name: str, row: PoolRow, agents: Mapping[str, PilotSite], now: float
 ) -> Look:  # fmt: skip
     try:
         found = row.changed.apply(files.read(root, name))
@@ -171,8 +171,8 @@ def _look(
     )  # fmt: skip
 
 
-def _outside(found: Pool, row: Row, now: float) -> dict[str, Any]:
-    """Say who steers a pool, if that is somebody outside."""
+def _outside(found: Pool, row: PoolRow, now: float) -> dict[str, Any]:
+    """Return the external controller of a pool, if it has one."""
     if not isinstance(found.control, Outside):
         return {}
     silence, told = found.control.seconds, row.told
@@ -194,7 +194,7 @@ def _kind(found: Pool) -> str:
     return str(type(found.control).__struct_config__.tag)
 
 
-def _state(found: Pool, row: Row, now: float) -> str:
+def _state(found: Pool, row: PoolRow, now: float) -> str:
     if row.asked:
         return row.asked
     if not row.looked or now - row.looked > _FRESH * found.seconds + _FRESH_S:
@@ -206,7 +206,7 @@ def _state(found: Pool, row: Row, now: float) -> str:
     return "backs off" if now < row.care.until else "asks first"
 
 
-def _unheard(control: Outside, row: Row, now: float) -> bool:
+def _unheard(control: Outside, row: PoolRow, now: float) -> bool:
     return bool(outside.unheard(row.told, control.seconds, now))
 
 
@@ -214,7 +214,7 @@ _HOUR_S = 3600.0
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Core-seconds of a pool since it was there, as far as its jobs are remembered."""
+    """Core-seconds of a pool, as far as its jobs are stored."""
 
     #: Of pilots from when they came until they left.
     held: float = 0.0
@@ -225,11 +225,11 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def part(self) -> float | None:
-        """The part that was used for good; nothing if nothing was held."""
+        """The fraction used successfully; None if nothing was held."""
         return min(1.0, (self.used - self.lost) / self.held) if self.held > 0 else None
 
     def words(self) -> str:
-        """Say it to people; empty if nothing was held."""
+        """Return it as text; empty if nothing was held."""
         if self.part is None:
             return ""
         lost = f", {_hours(self.lost)} of these in vain" if self.lost else ""
@@ -242,7 +242,7 @@ def _hours(seconds: float) -> str:
 
 
 def accounts(db: Db, now: float, pool: str = "") -> dict[str, Account]:
-    """Add up for one pool or all; it reads every attempt, so it is for a person who asks."""
+    """Sum up one pool or all; slow, since it reads every attempt."""
     used = {name: sums for name, *sums in db.rows("pool_used", pool=pool, now=now)}
     held = db.rows("pool_held", pool=pool, now=now)
     return {name: Account(seconds, *used.get(name, ())) for name, seconds in held}
@@ -252,7 +252,7 @@ _WAITS = frozenset[str]({PilotState.REQUESTED, PilotState.SUBMITTED})
 
 
 class Leaving(msgspec.Struct, frozen=True):
-    """The pilots that go."""
+    """The pilots that leave."""
 
     #: Those that finish what they run, if anything, and those that are stopped.
     drain: tuple[int, ...] = ()
@@ -262,9 +262,9 @@ class Leaving(msgspec.Struct, frozen=True):
 
 
 def choose(pilots: Sequence[PilotView], cores: int, each: int, *, kill: bool) -> Leaving:
-    """Say who goes of the pilots of a pool that shall have so many cores: the busiest stay.
+    """Return the pilots that leave a pool which keeps `cores` cores: the busiest stay.
 
-    Nobody who runs something is stopped, unless it is to be killed.
+    Pilots that run jobs are stopped only with `kill`.
     """
     drain: list[int] = []
     stop: list[int] = []
@@ -287,14 +287,14 @@ def _worth(one: PilotView) -> tuple[bool, int, bool, int]:
 
 
 def leaving(db: Db, root: Path, name: str, cores: int, *, kill: bool) -> Leaving:
-    """Say who would go."""
+    """Return the pilots that would leave."""
     found = files.read(root, name)
     mine = [one for one in pilot_view.pilots(db) if one.pool == name and one.id]
     return choose(mine, cores, found.pilot.cpus, kill=kill)
 
 
 def shrink(db: Db, root: Path, name: str, cores: int, who: Leaving) -> str:
-    """Have pilots go, and the pool not grow again; say in words how it may.
+    """Remove pilots and keep the pool from growing; return how to undo that.
 
     A pool that shall have less than one pilot is paused, since no maximum is as small as that.
     """
@@ -307,6 +307,6 @@ def shrink(db: Db, root: Path, name: str, cores: int, who: Leaving) -> str:
         ask(db, root, name, pause=True)
         return f"it is paused: `pilotage pool resume {name}` lets it grow again"
     least = min(cores, found.minimum if before.minimum is None else before.minimum)
-    given: Set = msgspec.structs.replace(before, maximum=cores, minimum=least)
+    given: PoolOverrides = msgspec.structs.replace(before, maximum=cores, minimum=least)
     change(db, root, name, given)
     return f"`pilotage pool set {name} --reset` lets it grow again"

@@ -1,4 +1,4 @@
-"""Volumes and fractions as people read them."""
+"""Format volumes and fractions as text."""
 
 from __future__ import annotations
 

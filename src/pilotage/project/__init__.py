@@ -1,4 +1,4 @@
 """A project on disk: `pilotage.toml` comes in, its settings, folder and tokens go out.
 
-Every service of the hub and of an agent is handed the project that it works for.
+Every service of the hub and of an agent is given the project that it works for.
 """

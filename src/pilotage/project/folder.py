@@ -55,7 +55,7 @@ class ProjectFolder:
         raise errors.NoProject(message, hint="`pilotage init` makes one here")
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.db.close()
 
     def __enter__(self) -> Self:
@@ -63,7 +63,7 @@ class ProjectFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.close()
 
     @property
@@ -84,7 +84,7 @@ class ProjectFolder:
     # -- who runs it -----------------------------------------------------------------------------
 
     def running(self) -> bool:
-        """Say whether a process runs this project now."""
+        """Return whether a process runs this project now."""
         with open(self.state / _LOCK, "a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ class ProjectFolder:
             return False
 
     def ready(self) -> bool:
-        """Say whether a process runs this project and has seen all files that were there."""
+        """Return whether a process runs this project and has seen all files that were there."""
         return self.running() and (self.state / _LOCK).read_text().endswith(_READY)
 
     @contextlib.contextmanager
@@ -116,12 +116,12 @@ class ProjectFolder:
             say("")
 
     def busy(self) -> bool:
-        """Say whether jobs have not ended, but for held ones, or files are waited for to settle."""
+        """Return whether there are live jobs, held ones excepted, or files that still settle."""
         return bool(self.db.value("job_live", never="[]")) or bool(self.db.value("pending_next"))
 
     def poke(self) -> None:
-        """Tell whoever runs the project that there is something new."""
-        with contextlib.suppress(OSError):  # nobody listens: it will look when it starts
+        """Wake the process that runs the project: the store has changed."""
+        with contextlib.suppress(OSError):  # not running: it reads the store when it starts
             pipe = os.open(self.poke_path, os.O_WRONLY | os.O_NONBLOCK)
             try:
                 os.write(pipe, b".")
@@ -142,7 +142,7 @@ class ProjectFolder:
 
 
 def _locked(file: TextIO) -> bool:
-    """Lock a file; patiently, since whoever looks whether it is locked locks it for a moment."""
+    """Lock a file, with retries: a check of the lock holds it for a moment."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

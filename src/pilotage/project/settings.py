@@ -1,4 +1,4 @@
-"""The settings of a project: `pilotage.toml`, closed and checked."""
+"""The settings of a project in `pilotage.toml`; unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from urllib.parse import quote
 import msgspec
 
 from pilotage.base import errors, toml, units
-from pilotage.bus.amqp.model import BrokerSettings
 from pilotage.data.transfer import url
 from pilotage.data.transfer.keys import Keys
 from pilotage.event.file.model import Options
@@ -51,7 +50,7 @@ _MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory"), ("pilots", "idle")}
 
 
 class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What this machine gives to jobs."""
+    """What this machine offers to jobs."""
 
     #: Cores; 0 means all that this process may use.
     cpus: int = 0
@@ -65,19 +64,19 @@ class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How files are watched."""
+    """Settings of the file source."""
 
     #: `"auto"` polls where inotify is blind (NFS, Lustre, GPFS, FUSE); `"poll"` and `"inotify"`
     #: force one of them.
     mode: Literal["auto", "poll", "inotify"] = "auto"
     #: Time between two looks in poll mode.
     poll_interval: str = "1s"
-    #: How long a file must be unchanged where nothing tells that it was closed.
+    #: How long a file must be unchanged where its close cannot be observed.
     settle: str = "500ms"
 
 
 class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where rules come from."""
+    """Settings of rules."""
 
     #: Folder of rule files, below the project.
     folder: str = "rules"
@@ -106,7 +105,7 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long what is over is kept."""
+    """How long ended jobs, flows and events are kept."""
 
     #: Jobs and workflows that ended longer ago are forgotten with their directories; empty means
     #: never.
@@ -114,7 +113,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class HubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where pilots, programs and browsers reach this process."""
+    """The port for pilots, programs and browsers."""
 
     #: Address to listen on.
     host: str = "127.0.0.1"
@@ -131,9 +130,9 @@ class HubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Pilots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How pilots are treated."""
+    """Settings of pilots."""
 
-    #: How often a pilot is heard of at least.
+    #: How often a pilot reports at least.
     heartbeat: str = "30s"
     #: After so long without a word what a pilot runs counts as lost and is queued again.
     lease: str = "5m"
@@ -149,7 +148,7 @@ class Pilots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How queued jobs and places to run are brought together."""
+    """Settings of the matchmaker."""
 
     #: How long a large job finds no room before a place is kept free for it.
     patience: str = "5m"
@@ -158,7 +157,7 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a user or a group is due."""
+    """The share of a user or a group."""
 
     #: Its share beside the others.
     weight: float = 1.0
@@ -167,7 +166,7 @@ class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How places to run are shared among owners of jobs."""
+    """Fair share among the owners of jobs."""
 
     #: After so long what was used counts half.
     half_life: str = "1d"
@@ -177,20 +176,33 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     group: dict[str, Owner] = {}
 
 
-class BusSettings(BrokerSettings, frozen=True, kw_only=True):
-    """The broker that reaches sites without a login; paths of files are below the project."""
+class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The message broker, by which sites without login access are reached."""
 
+    #: Such as `"amqps://broker.example.org:5671/"`; the path is the virtual host. Empty means none.
+    url: str = ""
+    #: File of the certificate authorities of the broker, below the project; empty means those of
+    #: the system.
+    ca: str = ""
+    #: Files of our certificate and its key, read again for each connection.
+    certificate: str = ""
+    key: str = ""
+    #: Our name as the broker reads it in the certificate.
+    user: str = ""
+    #: The exchange of all topics, and the one of what the broker gives up.
+    exchange: str = "pilotage"
+    dead: str = "pilotage.dead"
     #: The topics that heartbeats of sites come by.
     beats: str = "heartbeat.**"
     #: The topics that jobs and chains of others come by, each with the user whose those are that
     #: carry no name which the broker has checked; empty means that they are refused.
-    jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
-    #: Where it is told how jobs go that came as definitions of Balsam.
+    jobs: dict[str, str] = {}
+    #: Where the states of jobs are published that came as Balsam definitions.
     balsam_status: str = "balsam_job_status"
 
 
 class FlowSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the steps of workflows leave their data at a site that keeps it itself."""
+    """Where the steps of workflows store their data at a site that keeps it itself."""
 
     #: The folder as jobs at the site write it, such as `"file:///scratch/flows"`.
     data: str
@@ -227,7 +239,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     hosts: tuple[str, ...] = ()
     #: Folders of this machine that it may use for the same, beside the project itself.
     folders: tuple[str, ...] = ()
-    #: Hosts that may be told of ends by HTTPS.
+    #: Hosts that may be notified of ends by HTTPS.
     webhooks: tuple[str, ...] = ()
     #: The program that takes a mail on its standard input; empty means no mail.
     mail: tuple[str, ...] = ()
@@ -282,7 +294,7 @@ def read(root: Path) -> Settings:
 
 
 def _check_places(flows: FlowSettings) -> None:
-    """Refuse places of data that nobody could use."""
+    """Refuse data locations that cannot be used."""
     places: dict[tuple[str, ...], str] = {("data",): flows.data, ("here",): flows.here}
     for name, one in flows.site.items():
         places |= {("site", name, "data"): one.data, ("site", name, "read"): one.read}
@@ -319,7 +331,7 @@ def at_home(address: str, state: Path) -> str:
 
 
 def offer(settings: Settings) -> Offer:
-    """Say what this machine gives to jobs."""
+    """Return what this machine offers to jobs."""
     cpus = settings.site.cpus or len(os.sched_getaffinity(0))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     memory = units.size(settings.site.memory) if settings.site.memory else pages
@@ -327,19 +339,23 @@ def offer(settings: Settings) -> Offer:
     return Offer("local", cpus, cpus, memory, memory, gpus, gpus)
 
 
-def matcher(settings: Settings) -> Matcher:
-    """Make a matchmaker that knows what owners are due."""
-    share = settings.share
-    slices = {
+def slices(share: Share) -> dict[str, Slice]:
+    """Return what users and groups are entitled to, by name."""
+    return {
         name: Slice(one.weight, one.quota or None)
         for name, one in (share.user | share.group).items()
     }
-    shares = Shares(units.seconds(share.half_life), slices)
+
+
+def matcher(settings: Settings) -> Matcher:
+    """Return a matchmaker with the shares of owners."""
+    share = settings.share
+    shares = Shares(units.seconds(share.half_life), slices(share))
     return Matcher(shares, patience=units.seconds(settings.match.patience))
 
 
 def options(settings: Settings, state: Path) -> Options:
-    """Say how files are watched; our own state folder never is."""
+    """Return how files are watched; our own state folder never is."""
     events = settings.events
     return Options(
         mode=events.mode,
@@ -350,6 +366,6 @@ def options(settings: Settings, state: Path) -> Options:
 
 
 def place(settings: Settings, root: Path) -> Place:
-    """Say where jobs run, and with which applications."""
+    """Return where jobs run, and with which applications."""
     apps = {name: app.argv for name, app in settings.app.items()}
     return Place(str(root), apps)

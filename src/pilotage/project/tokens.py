@@ -1,4 +1,4 @@
-"""Who may do what: tokens with a scope, of which the store keeps the digests only."""
+"""Tokens with a scope; the store keeps only their digests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pilotage.base.owner import me
 from pilotage.bus.fields import Word
 from pilotage.store import Db
 
-#: What another process revokes stops counting here after so many seconds.
+#: What another process revokes is refused here after this many seconds.
 FRESH = 2.0
 #: The admin token of the machine that the hub runs on.
 FILE = "admin-token"
@@ -35,7 +35,7 @@ _AGENTS = "a factory is an agent now: `pilotage token new agent --site NAME` mak
 
 
 class TokenScope(StrEnum):
-    """What a token is good for."""
+    """What a token permits."""
 
     #: Everything.
     ADMIN = "admin"
@@ -62,7 +62,7 @@ _COVERS: dict[TokenScope, frozenset[TokenScope]] = {
     TokenScope.READ: frozenset({TokenScope.ADMIN, TokenScope.USER, TokenScope.READ}),
     TokenScope.SITE: frozenset({TokenScope.SITE}),
     TokenScope.ENROL: frozenset({TokenScope.ENROL, TokenScope.SITE}),
-    # To see pools; whoever steers one must say so beside.
+    # To see pools; controlling one needs its name in the token.
     TokenScope.POOL: frozenset(
         {TokenScope.ADMIN, TokenScope.USER, TokenScope.READ, TokenScope.POOL}
     ),
@@ -71,7 +71,7 @@ _COVERS: dict[TokenScope, frozenset[TokenScope]] = {
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What the holder of a token may do."""
+    """The permissions of a token."""
 
     #: The token's number.
     id: int
@@ -83,32 +83,32 @@ class Grant(msgspec.Struct, frozen=True):
     site: str = ""
     #: When it ends.
     expires: float = 0.0
-    #: The pilot that was asked for, which whoever enrols with it is.
+    #: The requested pilot, which enrols with this token.
     pilot: int | None = None
     #: Whether uses of it are not counted, as those of the key of an enrolled agent.
     lasting: bool = True
 
     def covers(self, wanted: TokenScope) -> bool:
-        """Say whether it is enough for what needs a scope."""
+        """Return whether it is enough for what needs a scope."""
         return self.scope in _COVERS[wanted]
 
     def steers(self, pool: str) -> bool:
-        """Say whether it may ask a pool for cores."""
+        """Return whether it may ask a pool for cores."""
         mine = self.scope is TokenScope.POOL and self.pool in {"", pool}
         return self.scope is TokenScope.ADMIN or mine
 
     def acts_for(self, owner: str) -> bool:
-        """Say whether it may change the jobs of an owner."""
+        """Return whether it may change the jobs of an owner."""
         return self.scope is TokenScope.ADMIN or (
             self.scope is TokenScope.USER and self.owner == owner
         )
 
 
-def mint(  # noqa: PLR0913 - so many facts has a token
+def mint(  # noqa: PLR0913 - the facts of a token
     db: Db, scope: TokenScope, owner: str, *, now: float, lifetime: float, pool: str = "",
     site: str = "", label: str = "", uses: int | None = None, pilot: int | None = None,
 ) -> tuple[str, int]:  # fmt: skip
-    """Make a token; its text is told once, and its number names it from then on."""
+    """Make a token; its text is shown once, and its number identifies it from then on."""
     if scope is TokenScope.AGENT:
         _check_site(site)
         uses = 1
@@ -135,7 +135,7 @@ def digest(secret: str) -> str:
 
 
 def look(db: Db, secret: str, now: float) -> Grant:
-    """Say what a secret is good for; looking it up by digest tells nothing by the time it takes."""
+    """Return the grant of a secret; it is looked up by digest, so timing reveals nothing."""
     row = db.row("token_get", digest=digest(secret)) if _FORM.fullmatch(secret) else None
     if row is None or row[7] is not None:
         hint = _AGENTS if secret.startswith(_FACTORY) else _HINT
@@ -157,7 +157,7 @@ def consume(db: Db, secret: str, scope: TokenScope, now: float) -> Grant:
 
 
 def admit(db: Db, secret: str, key: str, site: str, now: float) -> Grant:
-    """Let the agent of a site in, and have a key of its making count in the place of its secret.
+    """Enrol the agent of a site: from now on its own key counts instead of its secret.
 
     The secret is a token that was made for this, or the key before; a token ends what earlier
     agents of the site have.
@@ -177,18 +177,18 @@ def admit(db: Db, secret: str, key: str, site: str, now: float) -> Grant:
 
 
 def revoke(db: Db, number: int, now: float) -> None:
-    """Let a token count no longer."""
+    """Revoke a token."""
     if db.value("token_revoke", id=number, now=now) is None:
         raise errors.NotFound(f"there is no token {number}", hint="`pilotage token ls` lists them")
 
 
 class TokenGate:
-    """Looks tokens up, and remembers for a moment what it found; any thread may ask."""
+    """Looks up tokens, with a short cache; may be used by any thread."""
 
     def __init__(
         self, db: Db, now: Callable[[], float], tick: Callable[[], float] = time.monotonic
     ) -> None:
-        """Read from a connection that nobody else uses."""
+        """Read from a connection of its own."""
         self._db = db
         self._now = now
         self._tick = tick
@@ -196,7 +196,7 @@ class TokenGate:
         self._known: dict[str, tuple[float, Grant]] = {}
 
     def check(self, secret: str, wanted: TokenScope) -> Grant:
-        """Say what a secret is good for, or refuse it."""
+        """Return the grant of a secret, or refuse it."""
         grant = self._grant(secret)
         if not grant.covers(wanted):
             raise errors.Denied(
@@ -205,7 +205,7 @@ class TokenGate:
         return grant
 
     def forget(self) -> None:
-        """Look everything up again: something was revoked."""
+        """Clear the cache: a token was revoked."""
         with self._lock:
             self._known.clear()
 

@@ -1,1 +1,1 @@
-"""The last stage: what came of jobs goes in, what a person or a program can read comes out."""
+"""Reports of results: rows of jobs come in, stories and HTML pages for people go out."""

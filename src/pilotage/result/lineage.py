@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text
-from pilotage.draw.graph import Edge, Graph, Node
+from pilotage.draw.graph import Graph, GraphEdge, GraphNode
 from pilotage.job import records
 from pilotage.job.model import Binding, State
-from pilotage.rule import book
+from pilotage.rule import files as book
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Pattern, TimerPattern
 from pilotage.store import Db
 
@@ -29,13 +29,13 @@ _LOUD = (State.FAILED, State.REJECTED, State.HELD, State.CANCELLED, State.RUNNIN
 _KINDS = {State.REJECTED: "failed", State.STAGING_IN: "running", State.STAGING_OUT: "running"}
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
+class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """A job as a report shows it."""
 
     id: int
     name: str
     state: State
-    #: Why it is in this state, in words.
+    #: Why it is in this state.
     reason: str
     binding: Binding
     created: float
@@ -62,16 +62,16 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         return self.ended - self.started
 
 
-def read(db: Db, most: int, states: tuple[State, ...] = ()) -> list[Ran]:
+def read(db: Db, most: int, states: tuple[State, ...] = ()) -> list[JobRun]:
     """Read the newest jobs, the oldest of them first."""
     written = text.dump([str(state) for state in states])
     return [_ran(row) for row in db.rows("result_jobs", most=most, states=written)]
 
 
-def _ran(row: tuple[Any, ...]) -> Ran:
+def _ran(row: tuple[Any, ...]) -> JobRun:
     (number, name, state, reason, binding, created, started, ended, parent, event, subject, folder,
      wall, cpu, memory, attempt) = row  # fmt: skip
-    return Ran(
+    return JobRun(
         id=number,
         name=name,
         state=State(state),
@@ -91,7 +91,7 @@ def _ran(row: tuple[Any, ...]) -> Ran:
     )
 
 
-def trigger(job: Ran, base: str) -> str:
+def trigger(job: JobRun, base: str) -> str:
     """Name what made a job, for people: a file below the project, a topic, a name."""
     if job.binding.paths:
         return f"{len(job.binding.paths)} files"
@@ -109,7 +109,7 @@ def by_rule(db: Db, base: str) -> Graph:
         counts.setdefault(name, Counter())[State(state)] += count
     nodes = [_group(name, states) for name, states in counts.items()]
     edges = [
-        Edge(f"rule {before}", f"rule {name}", f"{count}")
+        GraphEdge(f"rule {before}", f"rule {name}", f"{count}")
         for query in ("result_causes", "result_waits")
         for before, name, count in db.rows(query)
     ]
@@ -117,22 +117,24 @@ def by_rule(db: Db, base: str) -> Graph:
     born: Counter[tuple[str, str]] = Counter()
     for name, rule, kind, count, folder in db.rows("result_births"):
         if kind.startswith("dir.") and (writers := db.rows("result_writers", folder=folder)):
-            edges += [Edge(f"rule {one}", f"rule {name}", f"{files}") for one, files in writers]
+            edges += [
+                GraphEdge(f"rule {one}", f"rule {name}", f"{files}") for one, files in writers
+            ]
         else:
             source = _source(kind, patterns.get(rule), base)
             nodes.append(source)
             born[source.id, f"rule {name}"] += count
-    edges += [Edge(source, rule, f"{count}") for (source, rule), count in born.items()]
+    edges += [GraphEdge(source, rule, f"{count}") for (source, rule), count in born.items()]
     return Graph(list({node.id: node for node in nodes}.values()), edges)
 
 
-def _group(name: str, states: Counter[State]) -> Node:
+def _group(name: str, states: Counter[State]) -> GraphNode:
     words = ", ".join(f"{count} {state}" for state, count in states.most_common())
     loudest = next((state for state in _LOUD if states[state]), State.DONE)
-    return Node(f"rule {name}", text.show(name), words, _kind(loudest))
+    return GraphNode(f"rule {name}", text.show(name), words, _kind(loudest))
 
 
-def _source(kind: str, pattern: Pattern | None, base: str) -> Node:
+def _source(kind: str, pattern: Pattern | None, base: str) -> GraphNode:
     match pattern:
         case FilePattern(globs=globs, regex=regex):
             words = [one.removeprefix(f"{base}/") for one in globs] or [regex]
@@ -147,7 +149,7 @@ def _source(kind: str, pattern: Pattern | None, base: str) -> Node:
             # Of a rule that is gone, or of none: a person submitted the job.
             words, drawn = [kind or "by hand"], ("", "events" if kind else "submitted")
     label = text.show(", ".join(words))
-    return Node(f"source {label}", label, drawn[1], drawn[0])
+    return GraphNode(f"source {label}", label, drawn[1], drawn[0])
 
 
 def _kind(state: State) -> str:
@@ -157,28 +159,30 @@ def _kind(state: State) -> str:
 # -- job by job -----------------------------------------------------------------------------------
 
 
-def by_job(db: Db, jobs: list[Ran], base: str) -> Graph:
+def by_job(db: Db, jobs: list[JobRun], base: str) -> Graph:
     """Return a node for each job, and edges from the jobs that caused it."""
     nodes = [
-        Node(f"{job.id}", f"{text.show(job.name)} {job.id}", _short(job, base), _kind(job.state))
+        GraphNode(
+            f"{job.id}", f"{text.show(job.name)} {job.id}", _short(job, base), _kind(job.state)
+        )
         for job in jobs
     ]
-    edges = [Edge(f"{job.parent}", f"{job.id}") for job in jobs if job.parent is not None]
+    edges = [GraphEdge(f"{job.parent}", f"{job.id}") for job in jobs if job.parent is not None]
     ids = text.dump([job.id for job in jobs])
     edges += [
-        Edge(f"{before}", f"{job}") for before, job in db.rows("result_dependencies", ids=ids)
+        GraphEdge(f"{before}", f"{job}") for before, job in db.rows("result_dependencies", ids=ids)
     ]
     return Graph(nodes, edges + _of_folders(db, jobs))
 
 
-def _short(job: Ran, base: str) -> str:
+def _short(job: JobRun, base: str) -> str:
     words = trigger(job, base)
     return os.path.basename(words) if job.event.startswith("file.") else words
 
 
-def _of_folders(db: Db, jobs: list[Ran]) -> list[Edge]:
+def _of_folders(db: Db, jobs: list[JobRun]) -> list[GraphEdge]:
     """Link each job that declared a file in a folder with the job that next fired on the folder."""
-    waiting: dict[str, list[Ran]] = {}
+    waiting: dict[str, list[JobRun]] = {}
     for job in jobs:
         if job.event.startswith("dir.") and job.parent is None:
             waiting.setdefault(job.subject, []).append(job)
@@ -193,4 +197,4 @@ def _of_folders(db: Db, jobs: list[Ran]) -> list[Edge]:
             if job.id != number and writer.ended <= (job.started or job.created):
                 edges[number, job.id] = None
                 break
-    return [Edge(f"{before}", f"{after}") for before, after in edges]
+    return [GraphEdge(f"{before}", f"{after}") for before, after in edges]

@@ -12,14 +12,24 @@ from typing import NamedTuple
 
 from pilotage.base import text, units
 from pilotage.draw import graph, page, svg, timeline
-from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Gallery, Image, Table
-from pilotage.draw.timeline import Span
+from pilotage.draw.page import (
+    Cell,
+    Column,
+    Fact,
+    FailureEntry,
+    Failures,
+    Figure,
+    Gallery,
+    Image,
+    Table,
+)
+from pilotage.draw.timeline import TimeBar
 from pilotage.job.model import State
 from pilotage.result import lineage
-from pilotage.result.lineage import Ran
+from pilotage.result.lineage import JobRun
 from pilotage.store import Db
 
-#: Jobs in the timeline, lines in the table of jobs, failures told in full, last lines of each.
+#: Jobs in the timeline, lines in the table of jobs, failures in full, last lines of each.
 MOST_BARS, MOST_LINES, MOST_FAILURES, TAIL = 4000, 400, 12, 20
 #: Images, bytes of one and bytes of all that a page carries.
 MOST_IMAGES, LARGEST_IMAGE, ALL_IMAGES = 24, 1_500_000, 8_000_000
@@ -147,10 +157,10 @@ def _part(noun: str, shown: int, total: int) -> str:
     return f"The newest {shown} of {total}{noun}." if shown < total else ""
 
 
-def read_failures(db: Db, base: str) -> list[Failure]:
+def read_failures(db: Db, base: str) -> list[FailureEntry]:
     """Read the newest jobs that did not end well, each with its last words."""
     return [
-        Failure(
+        FailureEntry(
             name=f"{job.name} {job.id}", state=job.state, note=lineage.trigger(job, base),
             reason=job.reason, output=_tail(job.dir),
         )
@@ -169,7 +179,7 @@ def _tail(folder: str) -> str:
     return "\n".join(line.expandtabs(4) for line in last)
 
 
-def _timeline(jobs: Sequence[Ran], totals: Totals, base: str) -> Figure | None:
+def _timeline(jobs: Sequence[JobRun], totals: Totals, base: str) -> Figure | None:
     spans = []
     for job in jobs:
         if job.started is not None:
@@ -179,7 +189,7 @@ def _timeline(jobs: Sequence[Ran], totals: Totals, base: str) -> Figure | None:
                 f"{units.for_people(end - job.started)}"
             )
             failed = job.state is State.FAILED
-            spans.append(Span("", job.name, job.started, end, hint, failed))
+            spans.append(TimeBar("", job.name, job.started, end, hint, failed))
     if not spans:
         return None
     colours = svg.palette(span.name for span in spans)
@@ -190,7 +200,7 @@ def _timeline(jobs: Sequence[Ran], totals: Totals, base: str) -> Figure | None:
     )  # fmt: skip
 
 
-def _line(job: Ran, base: str, begin: float) -> list[str | Cell]:
+def _line(job: JobRun, base: str, begin: float) -> list[str | Cell]:
     return [
         str(job.id),
         job.name,
@@ -254,5 +264,5 @@ def _read(path: str) -> bytes:
 
 
 def _is_data(content: bytes) -> bool:
-    """Tell whether it is a PNG with 16 bits of grey: numbers to compute with, black to the eye."""
+    """Return whether it is a PNG with 16 bits of grey, which is data and looks black."""
     return content.startswith(_PNG) and content[24:26] == b"\x10\x00"

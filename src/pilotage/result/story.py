@@ -13,7 +13,7 @@ from pilotage.store import Db
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something that happened."""
+    """An event in the story of a job."""
 
     #: When, in seconds since 1970.
     time: float
@@ -34,7 +34,7 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """All that happened to a job."""
+    """The story of a job."""
 
     job: Job
     moments: tuple[Moment, ...]
@@ -44,7 +44,7 @@ class Story(msgspec.Struct, frozen=True):
 
 
 def tell(db: Db, number: int) -> Story:
-    """Gather all that happened to a job."""
+    """Read the story of a job."""
     job = records.get(db, number)
     moments = [*_event(db, job)]
     attempts = {one.number: one for one in records.attempts(db, number)}
@@ -72,7 +72,7 @@ def _event(db: Db, job: Job) -> list[Moment]:
 
 
 def _where(db: Db, attempt: Attempt) -> str:
-    """Say which pilot an attempt ran on, or which flow it is; nothing if it ran here."""
+    """Return the pilot or the flow of an attempt; nothing if it ran here."""
     mark, _, number = attempt.starter.partition(":")
     if mark == "flow":
         return f"as flow {number}"
@@ -106,7 +106,7 @@ def _sentence(state: str) -> str:
 
 
 def usage(attempt: Attempt, *, how: bool = True) -> list[str]:
-    """Say what an attempt used and, if nothing else does, how it ended."""
+    """Return what an attempt used and, if nothing else does, how it ended."""
     used = []
     if attempt.wall is not None:
         used.append(f"{units.for_people(attempt.wall)} of wall time")

@@ -1,4 +1,4 @@
-"""From what a person wrote of a rule and its recipe to the nouns of `model`."""
+"""Build a `Rule` and its job definition from their keys in a rule file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rule(name: str, written: RuleText, place: SourceSpan, base: str, folder: str
 
 
 def _undeclared(spec: JobSpec, pattern: Pattern) -> bool:
-    """Say whether jobs may use files of the project that the rule does not declare."""
+    """Return whether jobs may use files of the project that the rule does not declare."""
     if spec.inputs or spec.outputs or spec.optional_outputs or spec.site:
         return False
     if isinstance(spec.recipe, Workflow):

@@ -1,4 +1,4 @@
-"""One component of a glob: what stands between two slashes, as tokens."""
+"""One component of a glob, between two slashes, as tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAR: Component = (GlobToken("star"),)
 
 
 def parse(part: str) -> Component:
-    """Take one component apart."""
+    """Parse one component."""
     if part == "**":
         return DEEP
     tokens: list[GlobToken] = []
@@ -55,7 +55,7 @@ def regex(part: Component, *, hidden: bool = False) -> str:
 
 
 def passes_dots_over(part: Component) -> bool:
-    """Tell whether a component begins with a wildcard, which no leading dot matches."""
+    """Return whether a component begins with a wildcard, which no leading dot matches."""
     first = part[0]
     return first.kind in ("star", "any", "group") or (
         first.kind == "set" and first.value.startswith("[^")
@@ -144,5 +144,5 @@ def _step_regex(part: Component, *, hidden: bool) -> str:
 
 
 def is_text(part: Component) -> bool:
-    """Tell whether a component is literal."""
+    """Return whether a component is literal."""
     return len(part) == 1 and part[0].kind == "text"

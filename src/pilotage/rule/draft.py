@@ -1,4 +1,4 @@
-"""A rule or recipe as it was written, before it is known whether its recipe exists."""
+"""A rule or recipe as written, before its recipe is looked up."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _WORDS = {
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """What a book says of one rule or recipe."""
+    """One rule or recipe as written in a rule file."""
 
     #: Its name.
     name: str
@@ -154,7 +154,7 @@ def _check_keys(data: Mapping[str, Any], kind: type[SchemaPart]) -> None:
 
 
 def _explain(message: str) -> errors.BadRule:
-    """Say in plain words what msgspec says of a type."""
+    """Rephrase an error of msgspec in plain words."""
     what, _, where = message.partition(" - at `$")
     at = re.sub(r"\[.*?\]", "", where.rstrip("`")).strip(".")
     missing = re.fullmatch(r"Object missing required field `(\w+)`", what)

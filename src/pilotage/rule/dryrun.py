@@ -1,4 +1,4 @@
-"""What would happen if an event came: every rule's verdict, and the jobs that would be made."""
+"""Dry run: the verdict of every rule on an event, and the jobs that it would make."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.event.model import Event, EventKind
+from pilotage.event.model import Event
 from pilotage.job import template
 from pilotage.job.model import (
     App,
@@ -22,6 +22,7 @@ from pilotage.job.model import (
     Script,
     Workflow,
 )
+from pilotage.rule import firing
 from pilotage.rule.model import FilePattern, Rule
 from pilotage.rule.verdict import RuleVerdict, judge
 
@@ -47,7 +48,7 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What one rule makes of the event."""
+    """The result of one rule for the event."""
 
     #: The rule.
     rule: str
@@ -63,7 +64,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What all rules make of the event."""
+    """The results of all rules for the event."""
 
     #: The event.
     event: Event
@@ -84,7 +85,7 @@ def _trial(rule: Rule, event: Event, now: float, base: str) -> Trial:
     start = rule.pattern.base if isinstance(rule.pattern, FilePattern) else base
     try:
         jobs = tuple(
-            _plan(rule.spec, _binding(event, verdict.groups, point), start)
+            _plan(rule.spec, firing.binding(event, verdict.groups, point), start)
             for point in rule.points[:MOST_SHOWN]
         )
     except errors.BadRule as error:
@@ -103,15 +104,6 @@ def _note(pattern: object, jobs: tuple[PlannedJob, ...]) -> str:
     if pattern.settle:
         notes.append(f"made when the file has been still for {pattern.settle:g} s")
     return "; ".join(notes)
-
-
-def _binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Binding:
-    path = event.subject
-    if event.kind is EventKind.MESSAGE:
-        path = event.other
-    elif event.kind in (EventKind.TIMER, EventKind.JOB_ENDED):
-        path = ""
-    return Binding(path=path, match=groups, sweep=point, data=event.data, other=event.other)
 
 
 def _plan(spec: JobSpec, binding: Binding, base: str) -> PlannedJob:

@@ -1,4 +1,4 @@
-"""Ends of jobs as events: journals come in, events for the rules that wait for ends go out."""
+"""Ends of jobs as events for the rules that wait for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OfFlow = Callable[[Db, int, str, str], dict[str, Any]]
 
 
 class EndSource(NamedTuple):
-    """A journal in the store that tells of ends."""
+    """A journal in the store that has ends of jobs or flows."""
 
     #: Read the lines after a number, for a project in a folder.
     read: Callable[[Db, int, str], list[Line]]
@@ -64,7 +64,7 @@ class EndEvents:
         return any(taken)
 
     async def _follow(self, source: str, story: EndSource) -> bool:
-        """Take some ends of one story; say whether there were any."""
+        """Handle some ends of one journal; return whether there were any."""
 
         def some(db: Db) -> list[Line]:
             after = records.cursor(db, source)
@@ -112,7 +112,7 @@ def _ended_jobs(db: Db, after: int, root: str, of_flow: OfFlow) -> list[Line]:
         "journal_ends", after=after
     ):
         if step:
-            # Its workflow tells of it, once what it left was looked at.
+            # Its workflow reports it, once its outputs have been checked.
             found.append((seq, None))
             continue
         facts = {

@@ -25,7 +25,7 @@ def excluded_by(pattern: FilePattern, directory: str, name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def compile_exclude(text: str, base: str) -> glob.Glob:
-    """Take an exclude apart."""
+    """Parse an exclude."""
     if "/" not in text and text != "**":
         return glob.parse(f"/{text}", hidden=True) if text else glob.parse(text)
     return glob.parse(glob.absolute(text, base), hidden=True)

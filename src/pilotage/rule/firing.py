@@ -1,4 +1,4 @@
-"""One rule fires on one event: rows of jobs come out. Pure, and fast: it runs for every file."""
+"""Fire one rule on one event, or on a complete set of files: return the rows of its jobs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PreparedRule(msgspec.Struct):
 
 
 class FiringContext(msgspec.Struct, frozen=True):
-    """What else is true of a firing."""
+    """Time, cause and initial state of the jobs of one firing."""
 
     now: float
     parent: int | None = None
@@ -57,7 +57,7 @@ class FiringContext(msgspec.Struct, frozen=True):
 
 
 def binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Binding:
-    """Say what makes one job differ from its siblings."""
+    """Return the binding of one job: its event, groups and point of the sweep."""
     if event.kind is EventKind.MESSAGE:
         return Binding(path=event.other, match=groups, sweep=point, data=event.data)
     if event.kind in (EventKind.TIMER, EventKind.JOB_ENDED):
@@ -122,7 +122,7 @@ def limit(ready: PreparedRule, one: Binding) -> str:
 
 
 def unfit(pattern: FilePattern, event: Event, now: float) -> bool:
-    """Say whether size or age rule an event out."""
+    """Return whether size or age exclude an event."""
     if event.size < pattern.min_size and event.kind not in _SIZELESS:
         return True
     if pattern.max_size is not None and event.size > pattern.max_size:
@@ -134,7 +134,7 @@ _SIZELESS = frozenset({EventKind.FILE_DELETED, EventKind.FILE_MOVED_FROM})
 
 
 def wait_until(pattern: FilePattern, event: Event, now: float) -> float:
-    """Say until when a file must be left alone before it fires; 0 if it may fire now."""
+    """Return until when a file must be left alone before it fires; 0 if it may fire now."""
     due = now + pattern.settle if pattern.settle else 0.0
     if pattern.min_age and event.mtime + pattern.min_age > now:
         due = max(due, event.mtime + pattern.min_age)
@@ -154,7 +154,7 @@ class SetMember(msgspec.Struct, frozen=True):
 
 
 def arrival(ready: PreparedRule, gather: Gather, event: Event, groups: dict[str, str]) -> SetMember:
-    """Say to which set a file belongs."""
+    """Return the set that a file belongs to, and its item in it."""
     known = template.keywords(binding(event, groups, {}), ready.base)
     set_key = template.render(gather.by, known) if gather.by else ""
     item = _plain(template.render(gather.item, known)) if gather.item else event.subject
@@ -167,14 +167,14 @@ def _plain(item: str) -> str:
 
 
 def complete(gather: Gather, items: list[str]) -> bool:
-    """Say whether a set is complete."""
+    """Return whether a set is complete."""
     if gather.values:
         return {_plain(value) for value in gather.values} <= set(items)
     return len(items) >= (gather.count or 1)
 
 
 def _least(gather: Gather) -> int:
-    """Say how many files a complete set has at least."""
+    """Return how many files a complete set has at least."""
     return len({_plain(value) for value in gather.values}) or gather.count or 1
 
 

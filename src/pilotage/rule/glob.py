@@ -76,7 +76,7 @@ class Glob(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def parse(text: str, *, hidden: bool = False) -> Glob:
-    """Take a glob apart; with `hidden` wildcards match leading dots too."""
+    """Parse a glob; with `hidden` wildcards match leading dots too."""
     components = [component.parse(part) for part in _split(text)]
     groups = [token.value for part in components for token in part if token.kind == "group"]
     for group in groups:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pilotage.base import units
-from pilotage.draw.graph import Edge, Graph, Node
+from pilotage.draw.graph import Graph, GraphEdge, GraphNode
 from pilotage.job.model import Workflow
 from pilotage.rule import overlap
 from pilotage.rule import trigger as topic
@@ -27,18 +27,18 @@ def graph(rules: Iterable[Rule], base: str = "") -> Graph:
         (rule.pattern.base for rule in known if isinstance(rule.pattern, FilePattern)), "/"
     )
     nodes = [_node(rule, start) for rule in known]
-    edges: list[Edge] = []
+    edges: list[GraphEdge] = []
     for rule in known:
         used: set[str] = set()
         for other in known:
             fed = _feeding(rule, other, start)
             used |= fed.keys()
             labels = [*fed.values(), *_ended(rule, other)]
-            edges += [Edge(rule.name, other.name, label) for label in labels]
+            edges += [GraphEdge(rule.name, other.name, label) for label in labels]
         for output, label in _outputs(rule, start).items():
             if output not in used:
-                nodes.append(Node(f"{rule.name}\0{output}", label, kind="output"))
-                edges.append(Edge(rule.name, f"{rule.name}\0{output}"))
+                nodes.append(GraphNode(f"{rule.name}\0{output}", label, kind="output"))
+                edges.append(GraphEdge(rule.name, f"{rule.name}\0{output}"))
     return Graph(tuple(nodes), tuple(edges))
 
 
@@ -71,7 +71,7 @@ def _ended(rule: Rule, other: Rule) -> list[str]:
     return []
 
 
-def _node(rule: Rule, base: str) -> Node:
+def _node(rule: Rule, base: str) -> GraphNode:
     kind = {
         FilePattern: "file",
         TimerPattern: "timer",
@@ -80,7 +80,9 @@ def _node(rule: Rule, base: str) -> Node:
     }
     jobs = f" × {len(rule.points)}" if len(rule.points) > 1 else ""
     trigger = _trigger(rule.pattern, base)
-    return Node(rule.name, rule.name + jobs, trigger, kind[type(rule.pattern)], line=f"({trigger})")
+    return GraphNode(
+        rule.name, rule.name + jobs, trigger, kind[type(rule.pattern)], line=f"({trigger})"
+    )
 
 
 def _trigger(pattern: Pattern, base: str) -> str:

@@ -1,19 +1,15 @@
-"""What keeps rules from running away: rate limits, and the guard against feedback loops."""
+"""Rate limits of rules, and the guard against feedback loops."""
 
 from __future__ import annotations
 
 import collections
 import os.path
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage.event.model import EventKind
-
-if TYPE_CHECKING:
-    from pilotage.event.model import Event
-    from pilotage.rule.model import Rate, Rule
+from pilotage.event.model import Event, EventKind
+from pilotage.rule.model import Rate, Rule
 
 _MINUTE = 60.0
 #: How long after its end a job may still be the cause of an event on a file.
@@ -22,7 +18,7 @@ _AFTERGLOW = 2.0
 _TICK = 0.02
 #: Declared outputs that are kept in mind, the newest; an older one has lost its cause.
 MOST_OUTPUTS = 200_000
-#: Ended jobs of a rule that are kept in mind, the newest: each costs a look at every event.
+#: The newest ended jobs of a rule that are kept: each is checked for every event.
 _MOST_ENDED = 64
 
 
@@ -47,27 +43,27 @@ class Lineage:
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start empty."""
         #: Declared outputs: path to (job, depth).
         self.outputs: dict[str, tuple[int, int]] = {}
         self._runs: dict[str, dict[int, RunningJob]] = {}
 
     def started(self, rule: str, runs: RunningJob, outputs: list[str]) -> None:
-        """Note that a job starts."""
+        """Record that a job starts."""
         self.writes(runs.job, runs.depth, outputs)
         if rule and runs.path:
             runs.outputs = tuple(outputs)
             self._runs.setdefault(rule, {})[runs.job] = runs
 
     def writes(self, job: int, depth: int, outputs: list[str]) -> None:
-        """Note which files a job is about to write."""
+        """Record which files a job will write."""
         for path in outputs:
             self.outputs[path] = (job, depth)
         while len(self.outputs) > MOST_OUTPUTS:
             del self.outputs[next(iter(self.outputs))]
 
     def ended(self, rule: str, job: int, now: float) -> None:
-        """Note that a job ended; forget those that ended longer ago."""
+        """Record that a job ended; drop those that ended longer ago."""
         runs = self._runs.get(rule, {})
         if job in runs:
             runs[job].ended = now
@@ -96,7 +92,7 @@ def _resembles(runs: RunningJob, event: Event) -> bool:
     if runs.ended is not None and event.mtime > runs.ended:
         return False
     if event.kind is EventKind.DIR_MODIFIED and runs.outputs:
-        # Many write into one folder; whoever says what it writes, and nothing there, did not.
+        # Many write into one folder; a job with declared outputs elsewhere did not write here.
         return any(os.path.dirname(path) == event.subject for path in runs.outputs)
     if event.subject == runs.path:
         return True
@@ -109,11 +105,11 @@ class Pacer:
     """When the next job of a rule may start."""
 
     def __init__(self) -> None:
-        """Start with no past."""
+        """Start without history."""
         self._past: dict[str, collections.deque[float]] = {}
 
     def not_before(self, rule: str, rate: Rate, now: float) -> float:
-        """Give the next place in the rule's budget of time."""
+        """Return when the next job may start by the rate limit of the rule."""
         past = self._past.setdefault(rule, collections.deque(maxlen=rate.count))
         if past.maxlen != rate.count:
             past = self._past[rule] = collections.deque(past, maxlen=rate.count)
@@ -122,7 +118,7 @@ class Pacer:
         return place if place > now else 0.0
 
     def knows(self, rule: str) -> bool:
-        """Say whether the past of a rule is known."""
+        """Return whether the history of a rule is known."""
         return rule in self._past
 
     def remember(self, rule: str, rate: Rate, places: Iterable[float]) -> None:
@@ -131,7 +127,7 @@ class Pacer:
 
 
 class Repeats:
-    """How often the same file fired the same rule within a minute."""
+    """Counts how often the same file fired the same rule within a minute."""
 
     def __init__(self) -> None:
         """Start counting."""
@@ -150,7 +146,7 @@ class Repeats:
 
 
 def too_often(rule: Rule, subject: str, count: int) -> str:
-    """Say why a job is held whose file fires its rule again and again."""
+    """Return why a job is held: its file fires its rule repeatedly."""
     return (
         f"loop guard: {subject} fired rule {rule.name} {count} times within a minute "
         f"(max_repeats = {rule.max_repeats}); does the recipe write to its own trigger?"
@@ -158,7 +154,7 @@ def too_often(rule: Rule, subject: str, count: int) -> str:
 
 
 def too_deep(rule: Rule, depth: int) -> str:
-    """Say why a job is held whose rule keeps causing itself."""
+    """Return why a job is held: its rule keeps triggering itself."""
     return (
         f"loop guard: rule {rule.name} caused itself {depth} times in a row "
         f"(max_depth = {rule.max_depth}); release the job or raise max_depth if this is meant"

@@ -1,4 +1,4 @@
-"""Events in, durable jobs out: one transaction for a batch of events and all that follows."""
+"""Turn events into stored jobs: one transaction for a batch of events and all their jobs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pilotage.store import Db, Writer
 #: Batches that may be on their way to disk at once.
 _IN_FLIGHT = 4
 #: Files that a new rule is shown at once.
-_BORN_AT_ONCE = 1000
+_KNOWN_AT_ONCE = 1000
 _GLANCE_S = 0.5
 
 
 class Plan:
-    """What one batch of events comes to, before it is written."""
+    """The changes of one batch of events, before they are written."""
 
     def __init__(self) -> None:
         """Start with nothing."""
@@ -91,7 +91,7 @@ class Intake:
         self._send(plan, note)
 
     def flush(self) -> None:
-        """Return when all that was put so far is on disk; complain if something never got there."""
+        """Return when all events so far are on disk; raise the error of a failed write."""
         self._writer.do(lambda _: None)
         if self._failure is not None:
             raise self._failure
@@ -105,7 +105,7 @@ class Intake:
         self._send(plan, note)
 
     def take_stored(self) -> int:
-        """Take the messages that wait in the store; return how many there were."""
+        """Handle the messages that wait in the store; return their number."""
         plan = Plan()
         with self._lock:
             waiting = records.waiting(self._reader)
@@ -148,11 +148,11 @@ class Intake:
 
     @property
     def idle(self) -> bool:
-        """Whether all that was put is on disk."""
+        """Whether all events so far are on disk."""
         return self._in_flight == 0 and self.next_due is None
 
     def swap(self, rules: Iterable[Rule], specs: dict[str, int], base: str) -> None:
-        """Let other rules take the events from now on."""
+        """Replace the rules in force."""
         live = [rule for rule in rules if rule.enabled]
         ready = {rule.name: firing.PreparedRule(rule, specs[rule.name], base) for rule in live}
         with self._lock:
@@ -164,8 +164,8 @@ class Intake:
                     self._pacer.remember(rule.name, rule.rate, (row[0] for row in reversed(past)))
         self._refresh_due()
 
-    def birth(self, names: Sequence[str]) -> None:
-        """Let new rules fire on the files that are known already.
+    def fire_on_known_files(self, names: Sequence[str]) -> None:
+        """Fire new rules on the files that are already known.
 
         In pieces, since there may be millions; a crash in between begins again, and makes nothing
         twice.
@@ -174,10 +174,10 @@ class Intake:
             new = Index([self._ready[name].rule for name in names if name in self._ready])
             roots = [text.store_path(root) for root in new.scope.roots]
             rows = [row for root in roots for row in self._reader.rows("file_below", dir=root)]
-        for at in range(0, len(rows), _BORN_AT_ONCE):
+        for at in range(0, len(rows), _KNOWN_AT_ONCE):
             plan = Plan()
             with self._lock:
-                for row in rows[at : at + _BORN_AT_ONCE]:
+                for row in rows[at : at + _KNOWN_AT_ONCE]:
                     self._known(plan, new, row)
                 self._drop_known(plan)
             self._send(plan, lambda _: None).result()
@@ -239,7 +239,7 @@ class Intake:
         plan.jobs.extend(firing.rows(ready, event, groups, number, circumstance))
 
     def _complete(self, db: Db, one: firing.SetMember) -> firing.FiringContext:
-        """Say how a complete set fires; in the writer's thread, which has its own connection."""
+        """Return how a complete set of files fires; called in the writer's thread."""
         with self._lock:
             return self._circumstance(one.ready.rule, one.event, self._clock.now(), db)
 
@@ -288,7 +288,7 @@ class Intake:
         path = f"{directory.rstrip('/')}/{name}"
         event = Event(kind, path, self._clock.now(), version, size=row[4], mtime=row[5] / 1e9)
         for rule, groups in new.find(directory, name):
-            if rule.name in self._ready:  # else it has gone since its birth began
+            if rule.name in self._ready:  # else it was removed meanwhile
                 self._file(plan, rule, event, groups)
 
     def _send(
@@ -324,7 +324,7 @@ class Intake:
         return future
 
     def _enter(self) -> None:
-        """Wait for room; what could not be written comes out here, at whoever brings more."""
+        """Wait for room; raise the error of an earlier batch that could not be written."""
         while not self._room.acquire(timeout=_GLANCE_S):
             if self._closed:
                 message = "the project stops while the store cannot be written"
@@ -333,7 +333,7 @@ class Intake:
             raise self._failure
 
     def close(self) -> None:
-        """Wait no longer for a store that cannot be written."""
+        """Stop waiting for a store that cannot be written."""
         self._closed = True
 
     def _written(self, plan: Plan, done: Future[int]) -> None:

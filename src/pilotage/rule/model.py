@@ -1,7 +1,7 @@
-"""The nouns of a rule: what it waits for, and what it makes.
+"""Data types of rules: patterns, limits and the rule itself.
 
-A rule is a pattern and the definition of a job. Books hold rules; a rule whose recipe is only named
-lives as long as that recipe does.
+A rule is a pattern and the definition of a job. A rule that names a recipe is in force as long as
+that recipe exists.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Gather(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     by: str = ""
     #: So many different files make a set complete.
     count: int | None = None
-    #: Template of what tells the files of a set apart; together with `values`.
+    #: Template of the item that distinguishes the files of a set; together with `values`.
     item: str = ""
     #: All these items make a set complete.
     values: tuple[str, ...] = ()
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most so many jobs in a span of time; more are delayed, never dropped."""
+    """At most this many jobs in a span of time; more are delayed, never dropped."""
 
     #: Jobs.
     count: int
@@ -55,11 +55,11 @@ class FilePattern(msgspec.Struct, frozen=True, tag="file", tag_field="kind"):
     #: Bounds on the size in bytes.
     min_size: int = 0
     max_size: int | None = None
-    #: The file must have been left alone for so many seconds; it is waited for.
+    #: The file must have been unchanged for this many seconds; the rule waits for it.
     min_age: float = 0.0
     #: Files last changed longer ago are ignored.
     max_age: float | None = None
-    #: Wait until nothing has happened to the file for so many seconds.
+    #: Wait until nothing has happened to the file for this many seconds.
     settle: float = 0.0
     #: Several files, one job.
     gather: Gather | None = None
@@ -104,7 +104,7 @@ Pattern = FilePattern | TimerPattern | MessagePattern | JobPattern
 class Rule(msgspec.Struct, frozen=True):
     """What to wait for, and the job to make then."""
 
-    #: Unique among all books of a project.
+    #: Unique among all rule files of a project.
     name: str
     #: What it waits for.
     pattern: Pattern
@@ -112,7 +112,7 @@ class Rule(msgspec.Struct, frozen=True):
     spec: JobSpec
     #: The points of its sweep; one job each.
     points: tuple[dict[str, Any], ...] = ({},)
-    #: At most so many jobs in a span of time.
+    #: At most this many jobs in a span of time.
     rate: Rate | None = None
     #: How often the rule may stand among the ancestors of its own job before the job is held.
     max_depth: int = 100
@@ -122,6 +122,6 @@ class Rule(msgspec.Struct, frozen=True):
     sha256: bool = False
     #: Whether it takes events.
     enabled: bool = True
-    #: The book and the line that it came from.
+    #: The rule file and the line that it came from.
     book: str = ""
     line: int | None = None

@@ -32,17 +32,17 @@ _FOLDERS = frozenset(
     {EventKind.DIR_CREATED, EventKind.DIR_MODIFIED, EventKind.DIR_MOVED, EventKind.DIR_EXISTING}
 )
 _SAMPLES = ("x", "0", "001", "a_1", "scan_001")
-#: A letter of nobody's alphabet: a glob that matches it matches anything there.
+#: A character that no name has: a glob that matches it matches anything there.
 _PLACEHOLDER = "\ue000"
 
 
 def feeds(rule: Rule, output: str, pattern: FilePattern, base: str) -> bool:
-    """Tell whether an output of a rule can be what a pattern waits for."""
+    """Return whether an output of a rule can be what a pattern waits for."""
     return any(_matches(path, pattern) for path in _events(rule, output, pattern, base))
 
 
 def surely_feeds(rule: Rule, output: str, pattern: FilePattern, base: str) -> bool:
-    """Tell whether it is so whatever the keywords of the output are."""
+    """Return whether it matches for all values of the keywords."""
     return any(
         verdict.match_file(pattern, *_sample(path, _PLACEHOLDER)) is not None
         for path in _events(rule, output, pattern, base)
@@ -79,7 +79,7 @@ def shapes(rule: Rule, output: str, base: str) -> list[tuple[Component, ...]]:
 
 
 def _values(rule: Rule, written: str, base: str) -> dict[str, str]:
-    """Say what keywords are, as globs; whatever is not said is a star."""
+    """Return keywords as globs; an unknown one is a star."""
     folder, _, name = written.rpartition("/")
     if name == "**":
         name, folder = "*", f"{folder}/**"
@@ -137,7 +137,7 @@ def _sample(path: tuple[Component, ...], filler: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=65536)
 def meets(left: tuple[Component, ...], right: tuple[Component, ...]) -> bool:
-    """Tell whether a path belongs to both; stars of the right side pass hidden names over."""
+    """Return whether a path belongs to both; stars of the right side pass hidden names over."""
     if not left or not right:
         return all(part == DEEP for part in (*left, *right))
     if left[0] == DEEP:
@@ -167,7 +167,7 @@ def _atoms(part: Component) -> Iterator[GlobToken]:
 
 
 def _atoms_meet(left: tuple[GlobToken, ...], right: tuple[GlobToken, ...]) -> bool:
-    """Tell whether a name belongs to both, by walking both sides at once."""
+    """Return whether a name belongs to both, by walking both sides at once."""
     seen: set[tuple[int, int]] = set()
     states = {(0, 0)}
     while states:
@@ -191,7 +191,7 @@ def _atoms_meet(left: tuple[GlobToken, ...], right: tuple[GlobToken, ...]) -> bo
 
 @lru_cache(maxsize=4096)
 def _share(left: GlobToken, right: GlobToken) -> bool:
-    """Tell whether one character suits both."""
+    """Return whether one character matches both."""
     if "any" in (left.kind, right.kind):
         return True
     if left.kind == right.kind == "text":

@@ -29,7 +29,7 @@ class WatchedDirectory(NamedTuple):
     steps: tuple[Component, ...] = ()
 
     def regex(self) -> re.Pattern[str] | None:
-        """Return what a directory must be; None means exactly the prefix."""
+        """Return a regular expression of the directories; None means exactly the prefix."""
         if self.steps == ANYWHERE:
             return re.compile(re.escape(self.prefix.rstrip("/")) + "(?:/[^/]+)*", re.DOTALL)
         return component.directory_regex(self.prefix, self.steps)
@@ -51,7 +51,7 @@ class RuleScope:
     """The part of the file system that the rules of an index speak of."""
 
     def __init__(self, places: Iterable[WatchedDirectory]) -> None:
-        """Take the places of all globs."""
+        """Use the directories of all globs."""
         self._below: dict[str, list[WatchedDirectory]] = {}
         for place in places:
             self._below.setdefault(place.prefix, []).append(place)
@@ -61,7 +61,7 @@ class RuleScope:
         self.roots: tuple[str, ...] = tuple(sorted(self._minimal()))
 
     def descend(self, directory: str) -> bool:
-        """Tell whether anything at or below a directory may match, now or when it exists."""
+        """Return whether anything at or below a directory may match, now or when it exists."""
         if directory in self._above:
             return True
         return any(
@@ -71,7 +71,7 @@ class RuleScope:
         )
 
     def inside(self, directory: str) -> bool:
-        """Tell whether files directly in a directory may match."""
+        """Return whether files directly in a directory may match."""
         return any(
             self.match(place, directory) is not None
             for prefix in ancestors(directory)
@@ -95,7 +95,7 @@ class RuleScope:
 
 
 def _leads_on(steps: tuple[Component, ...], parts: list[str]) -> bool:
-    """Tell whether the directories of `parts` can begin what `steps` describe."""
+    """Return whether the directories of `parts` can begin what `steps` describe."""
     if steps == ANYWHERE:
         return True
     states = _skip(steps, {0})

@@ -1,4 +1,4 @@
-"""From events to jobs: sources, rules in force, and what tells them of starts and ends."""
+"""From events to jobs: event sources, messages, timers, and reloading of rules."""
 
 from __future__ import annotations
 
@@ -26,28 +26,32 @@ from pilotage.project import folder, tokens
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import Http, Tcp
-from pilotage.rule import ends, guard, rulebook
-from pilotage.rule.book import Diff
+from pilotage.rule import ends, guard
+from pilotage.rule import records as rulebook
 from pilotage.rule.ends import EndEvents, EndSource
+from pilotage.rule.files import Diff
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
-from pilotage.rule.rulebook import FlowReader
+from pilotage.rule.records import FlowReader
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.event")
-#: Rule files are few and their folder may be on any file system: looking is simpler than listening.
+_rules_log = logging.getLogger("pilotage.rules")
+#: Rule files are few and may be on any file system: polling is simpler than inotify.
 _FOLDER_S = 0.5
+#: Seconds between two tries to open a port.
+_AGAIN_S = 5
 
 
 class EventPipeline(Listener):
-    """Takes events in and makes jobs of them; hears what becomes of those."""
+    """Turns events into jobs, and follows starts and ends of jobs for the loop guard."""
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db],
         stories: Mapping[str, EndSource], on_new_jobs: Callable[[], None], read_flow: FlowReader,
     ) -> None:  # fmt: skip
-        """Put the parts together; nothing happens before `begin`.
+        """Connect the parts; nothing happens before `begin`.
 
         Ends are read from `stories`; `on_new_jobs` is called whenever there may be new jobs,
         and `read_flow` reads workflows that rules start.
@@ -55,16 +59,16 @@ class EventPipeline(Listener):
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         now = project.clock
         self._project, self._writer, self._now = project, writer, now
-        self._jobs, self._timing, self._ended, self._ports, self._settling, self._inbox = (
+        self._jobs, self._timing, self._ended, self._ports, self._settling, self._messages = (
             Wakeup(call_soon) for _ in range(6)
         )
         self._on_new_jobs = on_new_jobs
         self._lineage = guard.Lineage()
         self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.set)
-        self._keeper = RuleReloader(
-            project, writer, self._intake, stories, self._ring_all, read_flow
+        self._reloader = RuleReloader(
+            project, writer, self._intake, stories, self._wake_all, read_flow
         )
-        self._keeper.load()
+        self._reloader.load()
         index = self._intake.index
         self._files = FileSource(
             index.scope, index.kinds, StoredFiles(open_reader()), self._intake, now,
@@ -72,53 +76,53 @@ class EventPipeline(Listener):
         )  # fmt: skip
         self._timers = TimerTask(self._intake, writer, now, self._timing)
         self._ends = EndEvents(self._intake, writer, self._ended, stories, str(project.root))
-        self.doors = MessageInbox(project, writer, self._intake, self._inbox)
+        self.inbox = MessageInbox(project, writer, self._intake, self._messages)
         self.sources = (self._files, self._intake, self._ends)
 
     async def begin(self, tasks: TaskGroup) -> None:
-        """Take events in from now on, those that were missed first."""
+        """Start to take events, those that were missed first."""
         for path, job, depth in self._writer.do(
             lambda db: db.rows("output_all", most=guard.MOST_OUTPUTS)
         ):
             self._lineage.outputs[text.load_path(path)] = (job, depth)
         for task in self._tasks():
             tasks.start_soon(task)
-        await anyio.to_thread.run_sync(self._keeper.serve, self._files)
+        await anyio.to_thread.run_sync(self._reloader.serve, self._files)
         tasks.start_soon(folder.listen, self._project.poke_path, self._poked)
-        self._ring_all()
+        self._wake_all()
 
     def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         now = self._now
         return [
             lambda: _watch(self._files, self._intake, self._writer),
-            lambda: _follow(self._keeper.stale, self._keeper.refresh),
-            lambda: self.doors.take(self._keeper.refresh),
+            lambda: _follow(self._reloader.stale, self._reloader.refresh),
+            lambda: self.inbox.take(self._reloader.refresh),
             self._wake,
             self._timers.run,
             self._ends.run,
-            lambda: self.doors.serve_ports(self._ports),
+            lambda: self.inbox.serve_ports(self._ports),
             lambda: _settle(self._intake, now, self._settling),
         ]
 
-    # -- what the parts tell each other -----------------------------------------------------------
+    # -- notifications --------------------------------------------------------------------------
 
     def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
-        """Let the loop guard know what runs."""
+        """Tell the loop guard which job started."""
         runs = guard.RunningJob(claim.job, claim.depth, binding.path, self._now.now())
         self._lineage.started(claim.rule, runs, outputs)
 
     def writes(self, job: int, depth: int, outputs: list[str]) -> None:
-        """Let the loop guard know which files a job is about to write."""
+        """Tell the loop guard which files a job will write."""
         self._lineage.writes(job, depth, outputs)
 
     def ended(self, rule: str, job: int) -> None:
-        """Let the loop guard and the rules that wait for ends know."""
+        """Notify the loop guard, and the rules that wait for ends of jobs."""
         self._lineage.ended(rule, job, self._now.now())
         self._ends.idle = False
         self._ended.set()
 
-    def ring_ended(self) -> None:
-        """Let the rules that wait for ends look."""
+    def wake_ends(self) -> None:
+        """Wake the rules that wait for ends of jobs."""
         self._ends.idle = False
         self._ended.set()
 
@@ -130,19 +134,19 @@ class EventPipeline(Listener):
 
     def _poked(self) -> None:
         self._on_new_jobs()
-        self._ring_all()
+        self._wake_all()
 
-    def _ring_all(self) -> None:
-        for bell in (self._timing, self._ended, self._ports, self._settling, self._inbox):
-            bell.set()
+    def _wake_all(self) -> None:
+        for wakeup in (self._timing, self._ended, self._ports, self._settling, self._messages):
+            wakeup.set()
 
 
 async def _watch(files: FileSource, intake: Intake, writer: Writer) -> None:
-    """Run the file source in its thread; leave only when all that it put is on disk, or said."""
+    """Run the file source in its thread; return when all its events are on disk."""
 
     def run() -> None:
         files.run()
-        # What could not be written comes out at whoever brings more, and it brings no more.
+        # An error of the last batch is raised here: no later batch would raise it.
         intake.flush()
 
     async with anyio.create_task_group() as tasks:
@@ -154,14 +158,14 @@ async def _watch(files: FileSource, intake: Intake, writer: Writer) -> None:
             writer.hurry()
             intake.close()
             files.stop()
-            # Whoever waits for the first scan would else keep a failed start from ending.
+            # A failed start must not wait for the first scan.
             files.ready.set()
 
 
-async def _settle(intake: Intake, clock: Clock, bell: Wakeup) -> None:
+async def _settle(intake: Intake, clock: Clock, wakeup: Wakeup) -> None:
     """Fire rules on files that have been left alone for long enough."""
     while True:
-        await bell.wait(patience(intake.next_due, clock.now()))
+        await wakeup.wait(patience(intake.next_due, clock.now()))
         if intake.next_due is not None and intake.next_due <= clock.now():
             await anyio.to_thread.run_sync(intake.due)
 
@@ -177,22 +181,22 @@ async def _follow(stale: Callable[[], bool], refresh: Callable[[], None]) -> Non
 class TimerTask:
     """Fires the rules that wait for points in time."""
 
-    def __init__(self, intake: Intake, writer: Writer, clock: Clock, bell: Wakeup) -> None:
-        """Ring `bell` when the rules have changed."""
+    def __init__(self, intake: Intake, writer: Writer, clock: Clock, wakeup: Wakeup) -> None:
+        """Set `wakeup` when the rules have changed."""
         self._intake = intake
         self._writer = writer
         self._clock = clock
-        self._bell = bell
+        self._wakeup = wakeup
 
     async def run(self) -> None:
-        """Keep time until cancelled."""
+        """Fire timers until cancelled."""
         while True:
             soonest = None
             for rule in self._intake.rules.values():
                 if isinstance(rule.pattern, TimerPattern):
                     due = await self._serve(rule, rule.pattern)
                     soonest = due if soonest is None else min(soonest, due)
-            await self._bell.wait(patience(soonest, self._clock.now()))
+            await self._wakeup.wait(patience(soonest, self._clock.now()))
 
     async def _serve(self, rule: Rule, pattern: TimerPattern) -> float:
         """Fire the ticks that are due; return when the next one is."""
@@ -212,27 +216,24 @@ class TimerTask:
 
 
 def _since(db: Db, source: str, now: float) -> float:
-    """Say when a timer last fired; a new one begins now."""
+    """Return when a timer last fired; a new one begins now."""
     found = event_records.cursor(db, source)
     if found is None:
         event_records.advance(db, source, repr(now))
     return now if found is None else float(found)
 
 
-_AGAIN_S = 5
-
-
 class MessageInbox:
-    """Takes messages in; each is answered once it is on disk."""
+    """Accepts messages by HTTP and TCP; each is answered once it is on disk."""
 
     def __init__(
-        self, project: ProjectFolder, writer: Writer, intake: Intake, inbox: Wakeup
+        self, project: ProjectFolder, writer: Writer, intake: Intake, messages: Wakeup
     ) -> None:
-        """Ring `inbox` for every message that was stored."""
+        """Set `messages` for every message that was stored."""
         self._project = project
         self._writer = writer
         self._intake = intake
-        self._inbox = inbox
+        self._messages = messages
         self._open: dict[int, anyio.CancelScope] = {}
 
     async def accept(self, topic: str, body: bytes, identity: str) -> int:
@@ -241,23 +242,23 @@ class MessageInbox:
             lambda db: self._project.store_message(db, topic, body, identity)
         )
         number = await wrap_future(step)
-        self._inbox.set()
+        self._messages.set()
         return number
 
     async def take(self, refresh: Callable[[], None]) -> None:
-        """Make jobs of the messages in the store, and look at the rules, whenever poked."""
+        """Turn stored messages into jobs, and reload rules, whenever woken."""
         while True:
-            await self._inbox.wait()
+            await self._messages.wait()
             while await anyio.to_thread.run_sync(self._intake.take_stored):
                 pass
             await anyio.to_thread.run_sync(refresh)
 
     def app(self) -> Starlette:
-        """Make what takes messages that are posted."""
+        """Return the HTTP application that accepts messages."""
         settings = self._project.settings.http
         return http.app(self.accept, self._token(settings), units.size(settings.max_size))
 
-    async def serve_ports(self, bell: Wakeup) -> None:
+    async def serve_ports(self, wakeup: Wakeup) -> None:
         """Open and close the TCP ports of rules, as the rules come and go."""
         tcp = self._project.settings.tcp
         token = self._token(tcp) if tcp.token_file else ""
@@ -269,7 +270,7 @@ class MessageInbox:
                 for port in wanted.keys() - self._open.keys():
                     self._open[port] = anyio.CancelScope()
                     tasks.start_soon(self._serve_port, port, wanted[port], token)
-                await bell.wait()
+                await wakeup.wait()
 
     def _token(self, settings: Http | Tcp) -> str:
         if settings.token_file:
@@ -285,11 +286,11 @@ class MessageInbox:
 
     async def _serve_port(self, port: int, topic: str, token: str) -> None:
         with self._open[port]:
-            while not await self._listen(port, topic, token):  # noqa: ASYNC110 - nobody tells when
+            while not await self._listen(port, topic, token):  # noqa: ASYNC110 - a port
                 await anyio.sleep(_AGAIN_S)
 
     async def _listen(self, port: int, topic: str, token: str) -> bool:
-        """Serve a port; a port that another program has is no reason to stop everything else."""
+        """Serve a port; a port in use by another program is logged and retried."""
         tcp = self._project.settings.tcp
         most = units.size(tcp.max_size)
         try:
@@ -300,17 +301,14 @@ class MessageInbox:
         return True
 
 
-_rules_log = logging.getLogger("pilotage.rules")
-
-
 class RuleReloader:
-    """Blocking, for a worker thread: file systems are read and events flushed on the way."""
+    """Keeps the rules in force current; its methods block, so call them in a worker thread."""
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, intake: Intake,
         stories: Mapping[str, EndSource], changed: Callable[[], None], read_flow: FlowReader,
     ) -> None:  # fmt: skip
-        """Begin with no rules; `changed` is called when they have changed."""
+        """Start with no rules; call `changed` when they have changed."""
         self._project = project
         self._writer = writer
         self._intake = intake
@@ -325,23 +323,23 @@ class RuleReloader:
         self._turn = threading.Lock()
 
     def load(self) -> None:
-        """Read the books and take their rules in force, before any source runs."""
+        """Load the rule files, before any source runs."""
         self._read_folder()
         self._swap()
 
     def serve(self, source: FileSource) -> None:
-        """Take over the file source once it is ready, and let new rules be born."""
+        """Use the file source once it is ready, and fire new rules on known files."""
         source.ready.wait()
         self._source = source
-        self._bear()
+        self._fire_on_known_files()
 
     def stale(self) -> bool:
-        """Say whether the folder of books is not what was read last."""
+        """Return whether the rules folder has changed since it was read."""
         watch = self._project.settings.rules.watch
         return watch and self._look() != self._fingerprint
 
     def refresh(self) -> None:
-        """Follow changes of the folder of books and of the rules in the store."""
+        """Apply changes of the rules folder and of the rules in the store."""
         with self._turn:
             self._refresh()
 
@@ -353,7 +351,7 @@ class RuleReloader:
             # New ground is watched and scanned before the call returns; what it finds is matched
             # by the new rules, and the key of a job keeps anything from being made twice.
             self._source.reshape(self._intake.index.scope, self._intake.index.kinds)
-            self._bear()
+            self._fire_on_known_files()
             self._changed()
 
     def _read_folder(self) -> None:
@@ -391,12 +389,12 @@ class RuleReloader:
         rules = [one.rule for one in found.values()]
         self._intake.swap(rules, specs, str(self._project.root))
 
-    def _bear(self) -> None:
-        """Let rules that are new or changed fire on the files that were known before them."""
+    def _fire_on_known_files(self) -> None:
+        """Fire new or changed rules on the files that were already known."""
         known = self._writer.do(rulebook.known)
-        unborn = [name for name, one in known.items() if not one.settled and one.enabled]
-        if unborn:
+        new = [name for name, one in known.items() if not one.settled and one.enabled]
+        if new:
             self._intake.flush()
-            self._intake.birth(unborn)
-            _rules_log.debug("rules born: %s", text.dump(unborn))
+            self._intake.fire_on_known_files(new)
+            _rules_log.debug("rules fired on known files: %s", text.dump(new))
         self._writer.do(lambda db: rulebook.take_effect(db, self._generation))

@@ -1,4 +1,4 @@
-"""Books in Python: functions with `@rule(...)`, and rules that are only declared.
+"""Rule files in Python: functions with `@rule(...)`, and rules that are only declared.
 
     from pilotage.book import recipe, rule
 
@@ -35,7 +35,7 @@ class Declaration:
     """A rule or recipe that waits for a name: that of its function or of its variable."""
 
     def __init__(self, kind: Literal["rule", "recipe"], name: str, keys: dict[str, Any]) -> None:
-        """Keep what was written; it is checked when the book is loaded."""
+        """Keep what was written; it is checked when the rule file is loaded."""
         self.kind = kind
         self.name = name
         self.keys = keys
@@ -112,7 +112,7 @@ def _import(file: Path) -> ModuleType:
 
 @contextmanager
 def _beside(file: Path, module: ModuleType) -> Iterator[None]:
-    """Let a book import what lies beside it, and forget that afterwards: it may change."""
+    """Let a rule file import its neighbours, and unload them afterwards: they may change."""
     folder = str(file.absolute().parent)
     before = set(sys.modules)
     sys.path.insert(0, folder)
@@ -135,7 +135,7 @@ def _line(error: BaseException, file: Path) -> int | None:
 
 
 def _caller_line() -> int | None:
-    """Return the line of the book that called `rule` or `recipe`."""
+    """Return the line of the rule file that called `rule` or `recipe`."""
     frame: FrameType | None = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""From what a person wrote of a recipe to the recipe: what runs."""
+"""Build a recipe from its keys in a rule file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pilotage.rule.trigger import texts
 
 
 def recipe(written: RecipeText, folder: str, base: str = "") -> Recipe:
-    """Build the recipe; files are looked for beside the book, workflows in `base` as well."""
+    """Build the recipe; files are looked for beside the rule file, workflows in `base` as well."""
     kind = kind_of(written)
     with key(kind):
         match kind:
@@ -40,7 +40,7 @@ def recipe(written: RecipeText, folder: str, base: str = "") -> Recipe:
 
 
 def kind_of(written: RecipeText) -> str:
-    """Return which of the recipes it is, and complain of keys that do not go with it."""
+    """Return the kind of the recipe; reject keys that do not belong to it."""
     kinds = [name for name in RECIPES if getattr(written, name) is not None]
     if len(kinds) != 1:
         told = " and ".join(f"`{name}`" for name in kinds) or "nothing"

@@ -1,4 +1,4 @@
-"""Regular expressions on paths: compiled safely, and where their matches can be."""
+"""Regular expressions on paths: compile them safely, and find the directories of their matches."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _literal_start(text: str) -> str:
 
 
 def _has_bar_outside(text: str) -> bool:
-    """Tell whether a `|` may stand outside of parentheses; in doubt yes."""
+    """Return whether a `|` may stand outside of parentheses; in doubt yes."""
     bare = re.sub(r"\\.", "", text, flags=re.DOTALL)
     if "|" not in bare:
         return False

@@ -1,7 +1,7 @@
-"""What a person can write of a recipe and of a rule: every key, with its type.
+"""The keys of recipes and rules in rule files, with their types.
 
-The same keys serve TOML books, the decorators of Python books and the API. `build` turns them into
-the nouns of `model`.
+The same keys serve TOML files, the decorators of Python files and the API. `build` turns them into
+the data types of `model`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Texts = str | tuple[str, ...]
 
 
 class SchemaPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of a book: its keys are closed."""
+    """A table of a rule file: its keys are closed."""
 
 
 class RetryText(SchemaPart, frozen=True):
@@ -36,7 +36,7 @@ class RetryText(SchemaPart, frozen=True):
 
 
 class LimitText(SchemaPart, frozen=True):
-    """How many jobs with the same key run at once."""
+    """Limit on the jobs with the same key that run at once."""
 
     #: Template of the key.
     key: str
@@ -77,7 +77,7 @@ class GatherText(SchemaPart, frozen=True):
     by: str = ""
     #: So many different files make a set complete.
     count: int | None = None
-    #: Template of what tells the files of a set apart; together with `values`.
+    #: Template of the item that distinguishes the files of a set; together with `values`.
     item: str = ""
     #: All these items make a set complete: a list, or a range as in a sweep.
     values: list[Any] | dict[str, Any] | None = None
@@ -88,13 +88,13 @@ class RecipeText(SchemaPart, frozen=True):
 
     #: A program and its arguments; one word such as `"sbatch"` is understood as `via`.
     run: tuple[str, ...] | None = None
-    #: A script: a file beside the book, or its text if it has more than one line.
+    #: A script: a file beside the rule file, or its text if it has more than one line.
     script: str | None = None
     #: What runs the script; unless given, its `#!` line, or bash.
     interpreter: Texts | None = None
     #: Arguments of a script or application.
     args: tuple[str, ...] | None = None
-    #: A Python file beside the book, `"file.py:function"`, or text if it has more than one line.
+    #: A Python file beside the rule file, `"file.py:function"`, or text of several lines.
     python: str | None = None
     #: The function of it that is called.
     function: str | None = None
@@ -108,7 +108,7 @@ class RecipeText(SchemaPart, frozen=True):
     app: str | None = None
     #: The interpreter for `python` and `notebook`.
     python_bin: str | None = None
-    #: A workflow: a file beside the book or in the project's directory.
+    #: A workflow: a file beside the rule file or in the project's directory.
     flow: str | None = None
     #: Parameters; text values are templates.
     params: dict[str, Any] = {}
@@ -205,7 +205,7 @@ class RuleText(RecipeText, frozen=True):
     sweep_mode: Literal["product", "zip"] = "product"
     #: The recipe, by name.
     recipe: str | None = None
-    #: At most so many jobs in a span of time, such as `"10/min"`.
+    #: At most this many jobs in a span of time, such as `"10/min"`.
     rate: str | None = None
     #: How often the rule may stand among the ancestors of its own job.
     max_depth: int = 100

@@ -1,4 +1,4 @@
-"""Where in a book something was written, so that an error can say so."""
+"""Positions in a rule file, for error messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pilotage.base import errors, toml
 
 
 class SourceSpan(msgspec.Struct, frozen=True):
-    """A table of a book: a rule or a recipe."""
+    """A table of a rule file: a rule or a recipe."""
 
-    #: The file of the book, or its name.
+    #: The file of the rule file, or its name.
     file: str
-    #: The text of a TOML book, in which lines are looked up.
+    #: The text of a TOML rule file, in which lines are looked up.
     source: str = ""
     #: The keys that lead to the table, such as `rule` and `clean`.
     path: tuple[str, ...] = ()

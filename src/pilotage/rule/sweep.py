@@ -1,4 +1,4 @@
-"""Sweeps: from variables and their values to points, one job each."""
+"""Sweeps: variables and their values come in, points go out, one job each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a person wrote of a rule to its pattern: what the rule waits for."""
+"""Build the pattern of a rule, which says what it waits for, from its keys in a rule file."""
 
 from __future__ import annotations
 
@@ -211,13 +211,13 @@ def _size(written: RuleText, name: str) -> int | None:
 
 
 def ended_match(patterns: Iterable[str], event: Event) -> bool:
-    """Tell whether the job that ended, or the workflow that it is, has one of some names."""
+    """Return whether the job that ended, or the workflow that it is, has one of some names."""
     names = {event.subject, event.data.get("flow_name", event.subject)}
     return any(name_match(pattern, name) for pattern in patterns for name in names)
 
 
 def name_match(pattern: str, name: str) -> bool:
-    """Tell whether the name of a job matches a glob."""
+    """Return whether the name of a job matches a glob."""
     return name_regex(pattern).fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Why a rule fires on an event, or why it does not: every failed clause, with both values."""
+"""Why a rule fires on an event or not: every failed condition with both values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, T
 
 
 class RuleVerdict(msgspec.Struct, frozen=True):
-    """Whether a rule fires, and all that speaks against it."""
+    """Whether a rule fires, and all conditions that failed."""
 
     #: Whether it fires.
     fires: bool

@@ -1,4 +1,4 @@
-"""How sites and jobs are: rows of the store come in, offers, sites and reasons go out.
+"""The state of sites and jobs: rows of the store come in, offers, sites and reasons go out.
 
-The command line, the API and the page all read from here, so that they say the same.
+The command line, the API and the page all read from here, so that they agree.
 """

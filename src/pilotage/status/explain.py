@@ -1,4 +1,4 @@
-"""Facts from the store that explanations need."""
+"""JobFacts from the store for explanations of jobs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from pilotage.project import settings as config
 from pilotage.project.settings import Settings
 from pilotage.status import offers
 from pilotage.status import sites as site_view
-from pilotage.status.offers import Scene
+from pilotage.status.offers import OfferView
 from pilotage.store import Db
 
 _LONGEST = 200
-#: Of so many queued jobs the owners are looked at; who comes later has waited for less.
+#: The most queued jobs whose owners are counted; later ones have waited for less.
 _OLDEST = 100_000
 
 
-class Witness:
-    """Knows what surrounds jobs at one moment, so that many can be explained."""
+class JobExplainer:
+    """Explains many jobs from the facts of one moment."""
 
     def __init__(
         self, db: Db, settings: Settings, *, now: float, running: bool, root: Path | None = None
     ) -> None:
-        """Look around; pools are those of the project in `root`."""
+        """Read the common facts; pools are those of the project in `root`."""
         self._root = root
         self._clusters = Clusters()
         self._settings = settings
@@ -48,7 +48,7 @@ class Witness:
         self.scene = offers.read(db, settings, now=now, running=running)
 
     def facts(self, number: int) -> JobFacts:
-        """Read what there is to know of a job."""
+        """Read the facts of a job."""
         db, job = self._db, records.get(self._db, number)
         attempts = records.attempts(db, number)
         last = attempts[-1] if attempts else None
@@ -69,7 +69,7 @@ class Witness:
         )
 
     def _queued(self, job: Job) -> dict[str, Any]:
-        """Read what only matters to a job in the queue."""
+        """Read the facts of a queued job."""
         if job.state is not State.QUEUED or isinstance(job.spec.recipe, Workflow):
             return {}
         owner, scene = job.owner or me(), self.scene
@@ -85,7 +85,7 @@ class Witness:
         }
 
     def _site(self, job: Job) -> Objection | None:
-        """Find out why the site that a job names does not take it."""
+        """Return why the site that a job names does not accept it."""
         site, root = job.spec.site, self._root
         if root is None or not site:
             return None
@@ -96,7 +96,7 @@ class Witness:
         return self._sites[site].judge(job.spec)
 
     def _pools(self, job: Job, owner: str) -> dict[str, Any]:
-        """Find out what pools would do for a job."""
+        """Return what pools would do for a job."""
         if self._root is None or not (self._root / "pools").is_dir():
             return {}
         from pilotage.pool import (
@@ -170,9 +170,9 @@ def _last_words(folder: str) -> str:
 
 
 def reasons(
-    found: Iterable[Job], scene: Scene, now: float, known: SiteView | None = None
+    found: Iterable[Job], scene: OfferView, now: float, known: SiteView | None = None
 ) -> dict[int, str]:
-    """Say in short why queued jobs do not start, for a column of a table.
+    """Return short reasons why queued jobs do not start, for a column of a table.
 
     `known` are the sites that such jobs name.
     """
@@ -188,7 +188,7 @@ def reasons(
     return short
 
 
-def _in_short(job: Job, scene: Scene, known: SiteView | None, now: float) -> str:
+def _in_short(job: Job, scene: OfferView, known: SiteView | None, now: float) -> str:
     if reserved := scene.reserved.get(job.id):
         return f"{_pilot(reserved.pilot)} is kept for it"
     prospect = scene.offers.prospect(job.spec, job.owner or me())
@@ -198,7 +198,7 @@ def _in_short(job: Job, scene: Scene, known: SiteView | None, now: float) -> str
 
 
 def hoped(db: Db, root: Path, spec: JobSpec, owner: str, now: float) -> str:
-    """Say which pool of a project will have a pilot for a job, and when; empty if none will."""
+    """Return which pool of a project will have a pilot for a job, and when; empty if none will."""
     if not (root / "pools").is_dir():
         return ""
     from pilotage.pool import prospects as pool_hope  # as above
@@ -207,7 +207,7 @@ def hoped(db: Db, root: Path, spec: JobSpec, owner: str, now: float) -> str:
     return next((f"{one.pool}: {one.words}" for one in found if one.comes), "")
 
 
-def hopeless(db: Db, scene: Scene, root: Path, now: float) -> list[tuple[int, int, str]]:
+def hopeless(db: Db, scene: OfferView, root: Path, now: float) -> list[tuple[int, int, str]]:
     """List queued jobs that can never start: the first of each kind, how many, and why."""
     why: dict[int, str] = {}
     kinds = []

@@ -1,4 +1,4 @@
-"""All offers as the store knows them: this machine and every pilot, who uses how much of them."""
+"""Offers from the store: this machine, pilots, batch queues and sites, with their use."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pilotage.project.settings import Settings
 from pilotage.run.offer import LOCAL, here
 from pilotage.store import Db
 
-#: What begins the name of an alarm about a node on which payloads fail.
+#: The prefix of the name of an alarm about a node on which payloads fail.
 HOLE = "node gets no work: "
-#: For how long a pilot that was lost is spoken of, in seconds.
+#: Seconds for which a lost pilot is shown.
 _RECENT_S = 3600.0
-#: The store hears of pilots with this delay at most, in seconds.
+#: The longest delay of reports on pilots in the store, in seconds.
 _DELAY_S = 20.0
 _HOLDER = re.compile(r"pilot:([0-9]{1,15})")
 _COMING = frozenset[str]({PilotState.REQUESTED, PilotState.SUBMITTED})
@@ -45,7 +45,7 @@ _FACTS = msgspec.json.Decoder(NodeFacts)
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """A pilot that is kept for a job."""
+    """A pilot that is reserved for a job."""
 
     pilot: int
     job: int
@@ -53,19 +53,19 @@ class Reserved(msgspec.Struct, frozen=True):
     at: float
 
 
-class Scene(msgspec.Struct, frozen=True):
-    """All offers, and what is known of them together."""
+class OfferView(msgspec.Struct, frozen=True):
+    """All offers, with reservations and use by owner."""
 
     offers: Offers
     #: Pilots that were asked for and have not come yet.
     coming: int
     #: Cores in use by owner.
     cores: dict[str, int]
-    #: By job, the pilot that is kept for it.
+    #: By job, the pilot that is reserved for it.
     reserved: dict[int, Reserved]
 
 
-def read(db: Db, settings: Settings, *, now: float, running: bool, room: bool = True) -> Scene:
+def read(db: Db, settings: Settings, *, now: float, running: bool, room: bool = True) -> OfferView:
     """Read all offers; without `room` as if nothing ran there."""
     rows = db.rows("offer_pilots", since=now - _RECENT_S)
     reserved = [Reserved(*row) for row in db.rows("reserved_all")] if running else []
@@ -82,7 +82,7 @@ def read(db: Db, settings: Settings, *, now: float, running: bool, room: bool = 
         found.append(Offered(here(config.offer(settings))))
     cores = _take(db, {one.place.number: one.place for one in found}) if room else {}
     coming = sum(row[3] in _COMING for row in rows)
-    return Scene(Offers(found, now), coming, cores, {one.job: one for one in reserved})
+    return OfferView(Offers(found, now), coming, cores, {one.job: one for one in reserved})
 
 
 class _Judge:
@@ -97,7 +97,7 @@ class _Judge:
             name.removeprefix(HOLE): words for name, _, words in alarms if name.startswith(HOLE)
         }
         self._kept = kept
-        #: By site, why it is given nothing more.
+        #: By site, why it is drained.
         self.drained = drained
         self._now = now
         self._patience = 2 * units.seconds(settings.pilots.heartbeat) + _DELAY_S
@@ -120,7 +120,7 @@ class _Judge:
 
 
 def _offered(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
-    """Make an offer of a row; a pilot that has not come yet has said nothing of itself."""
+    """Return the offer of a row; of a pilot that has not started nothing is known."""
     number, site, pool, state, reason, body, enrolled, seen = row
     if state in _COMING or (number == LOCAL and not judge.running):
         return None
@@ -132,13 +132,13 @@ def _offered(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
         place = table.place(number, site, pool, facts, table.end(facts, enrolled))
     idle, words = judge.idle(place, state, reason, seen)
     if number == LOCAL and idle == SILENT:
-        # It was shown by a process that was killed; the present one runs nothing here.
+        # It belongs to a process that was killed; the present one runs nothing here.
         return None
     return Offered(place, idle, words)
 
 
 def _queue(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
-    """Make an offer of the batch queue of a site, as its file was when it was last used."""
+    """Return the offer of a batch queue, as its file was when it was last used."""
     number, name, trouble, _since, seen, facts, *_ = row
     told = msgspec.json.decode(facts)
     if "site" not in told:
@@ -153,7 +153,7 @@ def _queue(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
 
 
 def _drained(sites: Iterable[tuple[Any, ...]]) -> dict[str, str]:
-    """Say by whom sites were drained, and why."""
+    """Return by whom sites were drained, and why."""
     found = {}
     for row in sites:
         if row[6]:
@@ -165,7 +165,7 @@ def _drained(sites: Iterable[tuple[Any, ...]]) -> dict[str, str]:
 def _edges(
     db: Db, numbers: dict[str, int], judge: _Judge, now: float, *, running: bool
 ) -> list[Offered]:
-    """Make offers of sites with an agent that this hub has heard of."""
+    """Return offers of sites with an agent that have reported to this hub."""
     found = []
     for one in view.look(db, now, running=running).edges:
         if one.name not in numbers:

@@ -1,4 +1,4 @@
-"""All sites as commands and the page see them, in one list, and what keeps each from taking jobs.
+"""All sites in one list for commands and the page, and what keeps each from accepting jobs.
 
 A site is a file of the project, a name that an agent speaks for, or where pilots come from.
 """
@@ -43,7 +43,7 @@ _CAUSES = {
 
 
 class Drain(msgspec.Struct, frozen=True):
-    """That a site is given nothing more."""
+    """A drained site is given no more jobs."""
 
     #: Who asked for it, when and why.
     by: str
@@ -51,50 +51,50 @@ class Drain(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A site, and what is known of it."""
+class SiteStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A site with its state."""
 
     name: str
     kind: Kind
-    #: In a word, and what is wrong in a sentence; since when, if that is known.
+    #: The state, its reason as a sentence, and since when, if that is known.
     state: str
     words: str = ""
     since: float | None = None
-    #: What a person had it do here: nothing, or be drained.
+    #: Set if a person has drained it.
     drain: Drain | None = None
     batch: str = ""
     host: str = ""
     about: str = ""
-    #: Whether a hub looks after it now.
+    #: Whether a hub serves it now.
     kept: bool = False
     #: Jobs of this hub there by state, and pilots that have come or wait.
     jobs: dict[str, int] = {}
     pilots: int = 0
-    #: When its agent or one of its pilots was heard of.
+    #: When its agent or one of its pilots was last seen.
     heard: float | None = None
-    #: What its agent says of it.
+    #: The report of its agent.
     agent: Edge | None = None
     #: Why its name stands for two things; empty if it does not.
     conflict: str = ""
 
 
-class Looked(NamedTuple):
-    """All sites, and how it goes with the broker; nothing if there is none."""
+class SiteList(NamedTuple):
+    """All sites, and the state of the broker, if there is one."""
 
-    sites: list[Seen]
+    sites: list[SiteStatus]
     broker: Broker | None
 
 
-def look(db: Db, root: Path, settings: Settings, now: float, *, running: bool = True) -> Looked:
+def look(db: Db, root: Path, settings: Settings, now: float, *, running: bool = True) -> SiteList:
     """List all sites; while no hub is `running`, nothing is known of agents."""
     heard = view.look(db, now, running=running)
     brokered = settings.bus.url or any(not one.ported for one in heard.edges)
     broker = heard.broker if brokered else None
-    return Looked(_List(db, root, now, {one.name: one for one in heard.edges}).all(), broker)
+    return SiteList(_List(db, root, now, {one.name: one for one in heard.edges}).all(), broker)
 
 
 class _List:
-    """What all rows of the list need."""
+    """Reads the common facts once, then each site."""
 
     def __init__(self, db: Db, root: Path, now: float, agents: dict[str, Edge]) -> None:
         self._root, self._now, self._agents = root, now, agents
@@ -108,12 +108,12 @@ class _List:
         for name, scope in db.rows("site_tokens", now=now):
             self._tokens.setdefault(name, set()).add(scope)
 
-    def all(self) -> list[Seen]:
+    def all(self) -> list[SiteStatus]:
         own = set(files.names(self._root))
         names = own | self._agents.keys() | self._pilots.keys() | self._tokens.keys()
         return [self._one(name, own) for name in sorted(names - {_LOCAL})]
 
-    def _one(self, name: str, own: set[str]) -> Seen:
+    def _one(self, name: str, own: set[str]) -> SiteStatus:
         agent = self._agents.get(name)
         if name in own and agent is not None:
             # A name stands for what was used first.
@@ -128,8 +128,8 @@ class _List:
             made = self._agent(agent) if agent else self._nodes(name)
         return self._counted(made)
 
-    def _counted(self, one: Seen) -> Seen:
-        """Add what this hub has there, and what was asked of the site."""
+    def _counted(self, one: SiteStatus) -> SiteStatus:
+        """Add the jobs of this hub there, and whether the site is drained."""
         row, drain = self._rows.get(one.name), None
         if row is not None and row[6]:
             drain = Drain(*row[7:10])
@@ -141,40 +141,46 @@ class _List:
             pilots=self._pilots.get(one.name, (0,))[0],
         )  # fmt: skip
 
-    def _file(self, name: str) -> Seen:
+    def _file(self, name: str) -> SiteStatus:
         row = self._rows.get(name)
         kept = row is not None and self._now - row[4] < FRESH_S
         try:
             site = files.read(self._root, name)
         except errors.ConfigError as error:
-            return Seen(name=name, kind="batch", state="bad file", words=str(error), kept=kept)
-        made = Seen(
+            return SiteStatus(
+                name=name, kind="batch", state="bad file", words=str(error), kept=kept
+            )
+        made = SiteStatus(
             name=name, kind="batch", state="here" if not site.host else "not connected",
             batch=site.batch, host=site.host, about=site.about, kept=kept,
             since=(row[3] or None) if row else None,
         )  # fmt: skip
         return _told(made, row[2]) if kept and row else made
 
-    def _agent(self, one: Edge) -> Seen:
-        return Seen(
+    def _agent(self, one: Edge) -> SiteStatus:
+        return SiteStatus(
             name=one.name, kind="agent", state=one.state, words=one.words, since=one.since,
             batch=one.batch, heard=one.heard, agent=one, kept=one.state != "unknown",
         )  # fmt: skip
 
-    def _nodes(self, name: str) -> Seen:
+    def _nodes(self, name: str) -> SiteStatus:
         """Describe where pilots come from, or may come from, by themselves."""
         if name not in self._pilots and TokenScope.AGENT in self._tokens[name]:
-            return Seen(name=name, kind="agent", state="unheard", words="its agent never came")
+            return SiteStatus(
+                name=name, kind="agent", state="unheard", words="its agent never came"
+            )
         if name not in self._pilots:
-            return Seen(name=name, kind="pilots", state="unheard", words="none of its pilots came")
+            return SiteStatus(
+                name=name, kind="pilots", state="unheard", words="none of its pilots came"
+            )
         _, taking, heard = self._pilots[name]
         state = "well" if taking else "not served"
         words = "" if taking else "none of its pilots takes work"
-        return Seen(name=name, kind="pilots", state=state, words=words, heard=heard or None)
+        return SiteStatus(name=name, kind="pilots", state=state, words=words, heard=heard or None)
 
 
-def _told(one: Seen, trouble: str) -> Seen:
-    """Take the word of the hub that looks after a site."""
+def _told(one: SiteStatus, trouble: str) -> SiteStatus:
+    """Set the state that the serving hub has reported."""
     if not trouble:
         return msgspec.structs.replace(one, state="connected" if one.host else "here")
     state = "needs login" if _LOGIN in trouble else "not answering"
@@ -188,7 +194,7 @@ def standing(
     db: Db, root: Path, settings: Settings, now: float, named: Iterable[str], *,
     running: bool = True,
 ) -> SiteView:  # fmt: skip
-    """Say of sites, among them those that are `named`, what keeps them from taking jobs."""
+    """Return what keeps sites, among them those that are `named`, from accepting jobs."""
     found = look(db, root, settings, now, running=running)
     orders = _ordered(root)
     known = {one.name: _known(one, orders) for one in found.sites}
@@ -205,7 +211,7 @@ def check(
     db: Db, root: Path, settings: Settings, specs: Iterable[JobSpec], now: float, *,
     running: bool = True,
 ) -> list[str]:  # fmt: skip
-    """Refuse jobs that their sites will never take; return what to tell of those that wait."""
+    """Refuse jobs that their sites will never accept; return notes on those that will wait."""
     asked = [one for one in specs if one.site]
     if not asked:
         return []
@@ -220,12 +226,12 @@ def _ordered(root: Path) -> set[str]:
         try:
             found.add(pools.read(root, name).site)
         except errors.ConfigError:
-            # Who looks at pools hears of it.
+            # It is reported with the pools.
             continue
     return found
 
 
-def _known(one: Seen, orders: Collection[str]) -> Known:
+def _known(one: SiteStatus, orders: Collection[str]) -> Known:
     cause, since, by, words = _CAUSES.get(one.state), one.since, "", one.words
     if one.agent is not None and one.agent.draining and one.kind == "agent":
         told = one.agent.drain
@@ -244,7 +250,7 @@ def _known(one: Seen, orders: Collection[str]) -> Known:
 
 
 def _unsure(db: Db, broker: Broker | None, now: float) -> str:
-    """Say why there may be sites that are not known yet."""
+    """Return why there may be sites that are not known yet."""
     if forward_records.forwards(db):
         return _FORWARDS
     if broker is None:

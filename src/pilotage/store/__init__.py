@@ -1,7 +1,6 @@
-"""Where everything acknowledged is: one SQLite file, its schema and its named queries.
+"""The store, one SQLite file: functions of a `Db` come in, committed transactions go out.
 
-In: functions that take a `Db` and read or change rows. Out: committed transactions, or one of
-`errors.StoreUnavailable`. Verbs live in their stage (`job.records`, `rule.records`, ...).
+It has the schema, the migrations and all named queries; `records` modules elsewhere use them.
 """
 
 from __future__ import annotations

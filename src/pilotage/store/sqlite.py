@@ -1,12 +1,13 @@
-"""One connection to the store, with named queries and errors that say what to do."""
+"""One connection to the store, with named queries, migrations and errors with hints."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
@@ -39,9 +40,6 @@ def _folder() -> list[tuple[str, str]]:
     folder = Path(__file__).with_name("sql")
     return [(file.name, file.read_text(encoding="utf-8")) for file in folder.glob("*.sql")]
 
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _BUSY_MS = 10_000
 #: How long to wait while the store is opened: the last process to close it folds the whole
@@ -147,7 +145,7 @@ class Db:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
 

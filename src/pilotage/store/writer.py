@@ -1,4 +1,4 @@
-"""The one thread that writes: all that was asked for while it wrote is its next transaction."""
+"""The one writer thread: requests that come during a transaction form the next one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Writer:
     """Group commit: steps share a transaction and are answered when it is on disk."""
 
     def __init__(self, db: sqlite.Db) -> None:
-        """Take over the connection; nobody else may use it from now on."""
+        """Take over the connection; no other code may use it from now on."""
         # From now on there are two threads at least.
         text.prime_all()
         self._db = db
@@ -62,10 +62,10 @@ class Writer:
 
     @contextlib.contextmanager
     def telling(self, ring: Callable[[], object]) -> Iterator[None]:
-        """Have something rung with each commit while the block runs, in the thread that writes."""
+        """Call a function after each commit while the block runs, in the writer thread."""
 
         def tell() -> None:
-            # What is written may be so after the loop of whoever is rung has ended.
+            # The commit may come after the event loop of the callback has ended.
             with contextlib.suppress(RuntimeError):
                 ring()
 
@@ -76,7 +76,7 @@ class Writer:
             self.on_commit.remove(tell)
 
     def hurry(self) -> None:
-        """Give up from now on what cannot be written, instead of trying again."""
+        """Stop retrying failed writes from now on."""
         self._hurry.set()
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Writer:
         steps: list[_Step] = []
         item = self._steps.get()
         while item is not None:
-            # From here on nobody can call the step off: its answer would be lost, not its effect.
+            # From here on the step cannot be cancelled: its answer would be lost, not its effect.
             if item[1].set_running_or_notify_cancel():
                 steps.append(item)
             try:
@@ -138,7 +138,7 @@ class Writer:
                 result = step(self._db)
         except sqlite.OUTSIDE:
             raise
-        except Exception as error:  # noqa: BLE001 - whoever asked must learn of it, not this thread
+        except Exception as error:  # noqa: BLE001 - the caller gets the error, not this thread
             future.set_exception(error)
         else:
             results.append((future, result))

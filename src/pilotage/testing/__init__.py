@@ -1,4 +1,4 @@
-"""For tests: contracts of plug-ins to inherit from (`batch`), and fakes (`bus`, `clock`).
+"""Test helpers: contract suites for plug-ins to inherit (`batch`), and fakes (`bus`, `clock`).
 
 `batch` needs `pytest` and `hypothesis`, which Pilotage itself does not.
 """

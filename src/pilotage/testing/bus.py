@@ -1,4 +1,4 @@
-"""A bus within one process and one event loop, for tests of what sends and receives."""
+"""An in-process message bus for tests."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class MemoryBus:
         """Send; raise `Unavailable` if too many messages wait already."""
         await checkpoint()
         if not self._post(Message(topic, body, key, 0, _unheard, self._user)) and heard:
-            raise errors.Unheard(f"nobody listens to {topic!r}")
+            raise errors.Unheard(f"no consumer for {topic!r}")
 
     @asynccontextmanager
     async def subscribe(
@@ -131,7 +131,7 @@ class MemoryBus:
                 receiver.settle(one.tag, done=done)
 
     async def request(self, topic: str, body: bytes, within: float) -> bytes:
-        """Send and return the first answer; raise `TimedOut` after so many seconds."""
+        """Send and return the first answer; raise `TimedOut` after `timeout` seconds."""
         answers: list[bytes] = []
         answered = anyio.Event()
 
@@ -141,7 +141,7 @@ class MemoryBus:
             answered.set()
 
         if not self._post(Message(topic, body, "", 0, reply, self._user)):
-            raise errors.Unheard(f"nobody listens to {topic!r}")
+            raise errors.Unheard(f"no consumer for {topic!r}")
         with anyio.move_on_after(within):
             await answered.wait()
         if not answers:

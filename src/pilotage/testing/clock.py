@@ -1,4 +1,4 @@
-"""A clock for tests that moves when they say so."""
+"""A manual clock for tests."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from pilotage.job.model import Command, Job, JobSpec, NewJob, Resources
 from pilotage.match.explain import explain
 from pilotage.match.facts import JobFacts
 from pilotage.project import tokens
-from pilotage.status.explain import Witness
+from pilotage.status.explain import JobExplainer
 from testbed.condor import Condor
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
@@ -319,7 +319,7 @@ class Bed:
     def _facts(self, job: int) -> JobFacts:
         with self.project() as project:
             now, root = project.clock.now(), project.root
-            witness = Witness(project.db, project.settings, now=now, running=True, root=root)
+            witness = JobExplainer(project.db, project.settings, now=now, running=True, root=root)
             return witness.facts(job)
 
     def log(self, job: int) -> str:

@@ -1,7 +1,5 @@
-"""Configurations: a file of COBalD comes in, a pipeline goes out.
+"""COBalD and TARDIS: their configurations in, our pipelines, sites and pools out.
 
-`document` reads YAML into plain values and things to be made, `names` knows what we make, `foreign`
-stands for what others make, `build` joins it all, and `logs` reads the section on logging. `ours`
-adds pools of hubs, `tardis` reads TARDIS's sites, which `carry` and `reach` make ours of. Nothing
-is imported by name that the user did not allow.
+`document` reads YAML, `names` and `foreign` resolve classes, `build` makes pipelines, `ours` adds
+pools of hubs, `tardis` and `carry` convert TARDIS sites. Only allowed modules are imported.
 """

@@ -1,4 +1,4 @@
-"""Making a pipeline of a document."""
+"""Build a pipeline from a COBalD document."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pilotage.compat.cobald.names import KNOWN, TAGS, Maker
 from pilotage.pool.controller import Linear, RelativeSupply
 from pilotage.pool.decorator import Standardiser
 from pilotage.pool.model import Pool, Target
-from pilotage.pool.pipeline import Bound, Chain, Pipeline, Stage, adopt
+from pilotage.pool.pipeline import Bound, Pipeline, Stage, StageChain, adopt
 
 
 def advise(made: Any) -> tuple[str, ...]:  # noqa: ANN401 - a pipeline or a pool
-    """Say what is likely to disappoint."""
+    """Return what is likely to disappoint."""
     if not isinstance(made, Pipeline):
         return ("there is no controller: nothing decides here",)
     limits, controller, found = _limits(made), made.controller, []
@@ -47,8 +47,8 @@ def advise(made: Any) -> tuple[str, ...]:  # noqa: ANN401 - a pipeline or a pool
 def _limits(made: Pipeline) -> list[Standardiser]:
     found, below = [], made.target
     while isinstance(below, Bound):
-        if isinstance(below.shape, Standardiser):
-            found.append(below.shape)
+        if isinstance(below.decorator, Standardiser):
+            found.append(below.decorator)
         below = below.target
     return found
 
@@ -196,7 +196,7 @@ class _Builder:
 
 
 def _join(made: Any, under: Any) -> Any:  # noqa: ANN401
-    if not isinstance(made, (Stage, Chain)):
+    if not isinstance(made, (Stage, StageChain)):
         raise errors.ConfigError(f"{type(made).__name__} cannot stand above a pool")
     if isinstance(under, Pipeline):
         raise errors.ConfigError("only the first of a pipeline decides")

@@ -1,4 +1,4 @@
-"""Sites of TARDIS as ours: what has an equivalent, and what is lost on the way."""
+"""Convert sites of TARDIS to ours, and report what has no equivalent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from pilotage.base import errors
 from pilotage.batch.model import Defaults, Site
 from pilotage.compat.cobald.document import Element
-from pilotage.compat.cobald.tardis import Machine, Place, Tardis, plain_name, pool_name
+from pilotage.compat.cobald.tardis import Machine, Tardis, TardisSite, plain_name, pool_name
 from pilotage.pool import files
-from pilotage.pool.files import Outside, Pilot, Pool
+from pilotage.pool.files import Outside, PilotResources, Pool
 
 #: Options of asyncssh, and what they are called in a settings file of `ssh`.
 _WORDS = {
@@ -133,7 +133,7 @@ class Moved(msgspec.Struct, frozen=True):
     lost: tuple[str, ...]
 
 
-def carry(place: Place) -> Moved:
+def carry(place: TardisSite) -> Moved:
     """Make a site and its pools of one of TARDIS's; refuse what has no equivalent."""
     if place.adapter not in ADAPTERS:
         hint = _OTHERS.get(place.adapter, f"there are {', '.join(ADAPTERS)}")
@@ -157,7 +157,7 @@ def carry(place: Place) -> Moved:
 
 
 def general(tardis: Tardis) -> list[str]:
-    """Say what is lost of what is about no site."""
+    """Return what is lost of what is about no site."""
     found = []
     for key, value in tardis.general.items():
         if key == "Plugins" and isinstance(value, dict):
@@ -173,7 +173,7 @@ def general(tardis: Tardis) -> list[str]:
 def text(name: str, pool: Pool) -> str:
     """Write a pool as TOML, as far as it says anything."""
     pilot = msgspec.to_builtins(pool.pilot)
-    told = {key: value for key, value in pilot.items() if value != getattr(Pilot(), key)}
+    told = {key: value for key, value in pilot.items() if value != getattr(PilotResources(), key)}
     lines = [
         f"# Pool {name}: steered by `pilotage pool run`, as COBalD would.",
         f"site = {_toml(pool.site)}", f"maximum = {pool.maximum}", f"about = {_toml(pool.about)}",
@@ -183,7 +183,9 @@ def text(name: str, pool: Pool) -> str:
     return "\n".join(lines)
 
 
-def _pool(site: str, place: Place, one: Machine, defaults: dict[str, str], lost: list[str]) -> Pool:
+def _pool(
+    site: str, place: TardisSite, one: Machine, defaults: dict[str, str], lost: list[str]
+) -> Pool:
     cores = math.ceil(one.cores)
     maximum = UNBOUNDED if math.isinf(place.quota) else int(place.quota)
     if maximum == UNBOUNDED and math.isinf(place.quota):
@@ -193,7 +195,7 @@ def _pool(site: str, place: Place, one: Machine, defaults: dict[str, str], lost:
     time, queue = _settings(one, defaults, lost, slurm=place.adapter == "Slurm")
     made = Pool(
         site=site, maximum=max(maximum, cores), about=f"{one.name} of {place.name}, from TARDIS",
-        pilot=Pilot(
+        pilot=PilotResources(
             cpus=cores, memory=f"{one.memory:g}GiB" if one.memory else "", time=time, queue=queue
         ),
         control=Outside(),
@@ -205,7 +207,7 @@ def _pool(site: str, place: Place, one: Machine, defaults: dict[str, str], lost:
 def _settings(
     one: Machine, defaults: dict[str, str], lost: list[str], *, slurm: bool
 ) -> tuple[str, str]:
-    """Read what the adapter is told of a machine type."""
+    """Read the adapter's settings of a machine type."""
     time = queue = ""
     for key, value in one.settings.items():
         if key == "Walltime" and (found := walltime(str(value))):
@@ -233,7 +235,7 @@ def _options(value: dict[str, Any], defaults: dict[str, str], lost: list[str]) -
             lost.append(f"SubmitOptions {key}={one}: there is no such setting")
 
 
-def _site(place: Place) -> list[str]:
+def _site(place: TardisSite) -> list[str]:
     lost = []
     if place.adapter == "FakeSite":
         lost.append("FakeSite: pilots are real, and run on this machine")

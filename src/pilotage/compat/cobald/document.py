@@ -1,4 +1,4 @@
-"""YAML as values, and as things to be made: `!Tag` or a mapping with `__type__`.
+"""Read COBalD's YAML: plain values, and objects by `!Tag` or `__type__`.
 
 Only the tree of the document is taken from the library: what a tag means is decided elsewhere, so
 that no tag can make anything by itself.

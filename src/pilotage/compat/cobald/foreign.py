@@ -1,4 +1,4 @@
-"""Classes of others, which know COBalD's interface and nothing of ours.
+"""Adapters for classes that implement COBalD's interface.
 
 They are handed a probe in place of their target. It shows them a reading and takes down what they
 ask for, so that what they decide can be planned before it is done.
@@ -15,8 +15,8 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.pool.controller import Stepwise
-from pilotage.pool.model import Decision, Reading, Shaped, View
-from pilotage.pool.pipeline import Chain, Stage
+from pilotage.pool.model import Decision, Decorated, Reading, View
+from pilotage.pool.pipeline import Stage, StageChain
 from pilotage.pool.words import volume
 
 #: Where packages say which tags they bring.
@@ -82,7 +82,7 @@ class Decider(Stage, frozen=True):
 
 
 class Decorator(Stage, frozen=True):
-    """A shape of others: a pool that stands above a target."""
+    """A decorator of others: a pool that stands above a target."""
 
     inner: Any
     probe: Probe
@@ -95,18 +95,18 @@ class Decorator(Stage, frozen=True):
         on_the_way = {name: getattr(below.reading, name) for name in _ON_THE_WAY}
         return msgspec.structs.replace(seen, **on_the_way)
 
-    def shape(self, demand: float | None, below: View, elapsed: float, state: Any) -> Shaped:  # noqa: ANN401, ARG002
+    def decorate(self, demand: float | None, below: View, elapsed: float, state: Any) -> Decorated:  # noqa: ANN401, ARG002
         """Ask it, and pass on what it asks the probe for."""
         self.probe.show(below.reading)
         if demand is None:
-            return Shaped(None, self.inner.demand)
+            return Decorated(None, self.inner.demand)
         self.inner.demand = demand
         asked, name = self.probe.asked, type(self.inner).__qualname__
         words = "" if asked in {None, demand} else f"{name} makes {volume(asked or 0.0)} of it"
-        return Shaped(asked, self.inner.demand, words)
+        return Decorated(asked, self.inner.demand, words)
 
 
-def stand(found: Any, args: tuple[Any, ...], keys: dict[str, Any]) -> Chain | Stage:  # noqa: ANN401
+def stand(found: Any, args: tuple[Any, ...], keys: dict[str, Any]) -> StageChain | Stage:  # noqa: ANN401
     """Make something that stands above a target."""
     if hasattr(found, "base") and hasattr(found, "rules"):
         # COBalD's `stepwise`, which cannot be asked to decide once.

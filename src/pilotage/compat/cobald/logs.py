@@ -1,4 +1,4 @@
-"""The section on logging, which may name classes too."""
+"""The logging section of a COBalD configuration, and its formatters."""
 
 from __future__ import annotations
 

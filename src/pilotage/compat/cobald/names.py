@@ -1,4 +1,4 @@
-"""What COBalD's names stand for here."""
+"""Our equivalents of COBalD's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Maker = Callable[..., Any]
 
 
 def stage(kind: type[msgspec.Struct]) -> Maker:
-    """Return what makes a controller or a shape of checked arguments."""
+    """Return what makes a controller or a decorator of checked arguments."""
     fields = kind.__struct_fields__
 
     def make(*args: Any, **keys: Any) -> Any:  # noqa: ANN401 - from a file

@@ -1,4 +1,4 @@
-"""What a configuration may name of ours: pools of a hub, alone or as TARDIS has them."""
+"""Objects of ours that a COBalD configuration may name: pools of a hub, services."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pilotage.compat.cobald.build import Loaded
 from pilotage.compat.cobald.names import Maker, stage
 from pilotage.pool.guarded import RETRY, Guarded
 from pilotage.pool.pipeline import Pipeline
-from pilotage.pool.remote import Hub, Remote, Voice
+from pilotage.pool.remote import PoolHub, RemotePool, Voice
 
 _log = logging.getLogger("pilotage.pool")
-#: A service that ran for so many seconds has not failed as it started.
+#: A service that ran for this many seconds did not fail at its start.
 _WELL_S = 120.0
 
 
@@ -120,7 +120,7 @@ class Setup:
         self._allow = allow
         self._start = start
         self._section: Any = None
-        self._hubs: dict[Seat, Hub] = {}
+        self._hubs: dict[Seat, PoolHub] = {}
         #: What others make and has a life of its own.
         self.services = Services()
         #: Pools of hubs.
@@ -172,8 +172,8 @@ class Setup:
 
     def _leaf(self, seat: Seat) -> Guarded:
         place = msgspec.structs.replace(seat, name="")
-        hub = self._hubs.setdefault(place, Hub(lambda: self._find(place)))
-        made = Guarded(Remote(seat.name, hub, self.voice))
+        hub = self._hubs.setdefault(place, PoolHub(lambda: self._find(place)))
+        made = Guarded(RemotePool(seat.name, hub, self.voice))
         self.leaves.append(made)
         return made
 

@@ -1,4 +1,4 @@
-"""Policies by name: our law with and without hints, COBalD's kinds, and its pipelines."""
+"""Policies by name: the AIMD policy with and without hints, COBalD's kinds, and its pipelines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pilotage.base import errors
 from pilotage.compat.cobald import build, tardis
 from pilotage.pool.decorator import Standardiser
-from pilotage.pool.files import Aimd, Control, Even, Pool, Relative, Steps
+from pilotage.pool.files import Aimd, Control, Even, Pool, Relative, SupplySteps
 from pilotage.pool.pipeline import Pipeline, adopt
 from pilotage.pool.simulate.run import Steer
 from pilotage.pool.simulate.wheel import Lot, piped, wheel
@@ -19,7 +19,7 @@ from pilotage.pool.simulate.world import World
 #: What is known by a name.
 KINDS: Mapping[str, Control] = {
     "aimd": Aimd(), "blind": Aimd(hint=False), "linear": Even(), "relative": Relative(),
-    "stepwise": Steps(),
+    "stepwise": SupplySteps(),
 }  # fmt: skip
 _PIPELINES = (".yaml", ".yml")
 
@@ -36,7 +36,7 @@ def control(name: str, one: Control, *, hints: str = "exact", pools: Mapping[str
     """Let `[control]` of a pool's file decide for each pool."""
     if isinstance(one, Aimd):
         heard = hints if one.hint else "none"
-        return Policy(name, wheel(one.law(hints=heard != "none"), hints=heard))
+        return Policy(name, wheel(one.policy(hints=heard != "none"), hints=heard))
     return Policy(name, piped(lambda world, lot: _alone(world, lot, one, pools), _pending(pools)))
 
 
@@ -58,7 +58,7 @@ def pipeline(file: Path, pools: Mapping[str, Pool]) -> Policy:
 
 
 def is_pipeline(word: str) -> bool:
-    """Say whether a word names a file of COBalD's."""
+    """Return whether a word names a file of COBalD's."""
     return word.endswith(_PIPELINES)
 
 
@@ -98,11 +98,11 @@ def _alone(
         ).controller()  # fmt: skip
         if decides is None:
             raise errors.UsageError(f"{one} decides for all pools together")
-        shape = Standardiser(minimum=float(bounds.minimum), maximum=top)
-        found.append(Pipeline(decides, shape >> lot(number)))
+        decorator = Standardiser(minimum=float(bounds.minimum), maximum=top)
+        found.append(Pipeline(decides, decorator >> lot(number)))
     return found
 
 
 def _pending(pools: Mapping[str, Pool]) -> float:
-    """Say how many orders of a pool may wait at once; as many as one likes in a made-up world."""
+    """Return how many orders of a pool may wait at once; no limit in a made-up world."""
     return float(min((one.pending for one in pools.values()), default=math.inf))

@@ -1,4 +1,4 @@
-"""Configurations of TARDIS: sites and machine types come in, a tree of pools goes out."""
+"""Read TARDIS configurations: sites and machine types become a tree of pools."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Machine(msgspec.Struct, frozen=True):
     #: In GB, as TARDIS has it; nothing if it is not said.
     memory: float | None
     disk: float | None
-    #: What its adapter is told.
+    #: Settings of its adapter.
     settings: dict[str, Any]
 
 
-class Place(msgspec.Struct, frozen=True):
+class TardisSite(msgspec.Struct, frozen=True):
     """A site."""
 
     name: str
@@ -48,14 +48,14 @@ class Place(msgspec.Struct, frozen=True):
     #: Seconds between two looks at a drone, and how long one is kept; nothing if it is not said.
     heartbeat: float | None = None
     lifetime: float | None = None
-    #: What else its adapter is told.
+    #: Further settings of its adapter.
     settings: dict[str, Any] = {}
 
 
 class Tardis(msgspec.Struct, frozen=True):
     """What a configuration of TARDIS says."""
 
-    places: tuple[Place, ...]
+    places: tuple[TardisSite, ...]
     #: What else is in it, by section.
     general: dict[str, Any]
 
@@ -115,7 +115,7 @@ def _apart(names: list[str], what: str, file: str) -> None:
         raise wrong(file, 0, f"{what} `{twice[0]}`")
 
 
-def _place(site: Any, top: Mapping[str, Any], file: str) -> Place:  # noqa: ANN401
+def _place(site: Any, top: Mapping[str, Any], file: str) -> TardisSite:  # noqa: ANN401
     if not isinstance(site, dict) or not {"name", "adapter", "quota"} <= site.keys():
         raise wrong(file, 0, "each of `Sites` has `name`, `adapter` and `quota`")
     name, quota = str(site["name"]), _number(site["quota"], "quota", file)
@@ -126,7 +126,7 @@ def _place(site: Any, top: Mapping[str, Any], file: str) -> Place:  # noqa: ANN4
     if not isinstance(own, dict):
         raise wrong(file, 0, f"there is no section `{name}`, which says what the site has")
     executor = own.get("executor")
-    return Place(
+    return TardisSite(
         name, str(site["adapter"]), math.inf if quota < 0 else quota,
         tuple([_machine(name, one, own, file) for one in _types(name, own, file)]),
         executor if isinstance(executor, Element) else None,

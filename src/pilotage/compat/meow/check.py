@@ -1,4 +1,4 @@
-"""What MEOW refuses, refused in the same words of Python: TypeError, ValueError, KeyError."""
+"""Argument checks that raise MEOW's errors: TypeError, ValueError, KeyError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project run by a thread of this process, with the folders of its jobs where MEOW has them."""
+"""Run a project in a thread, with job folders where MEOW has them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pilotage.base import errors
 from pilotage.compat.meow import rule
 from pilotage.compat.meow.pattern import KINDS
 from pilotage.event import records as events
-from pilotage.hub import wiring
+from pilotage.hub import process
 from pilotage.hub.project import Project
 from pilotage.job import machine, records, template
 from pilotage.job.model import Job, State
@@ -105,7 +105,7 @@ def _facts(db: Db, job: Job) -> dict[str, Any]:
     return told | ({"error": job.reason} if job.reason else {})
 
 
-def _event(db: Db, job: Job, carried: rule.Facts) -> dict[str, Any]:
+def _event(db: Db, job: Job, carried: rule.MeowFacts) -> dict[str, Any]:
     told = {
         "event_path": job.binding.path,
         "event_rule": carried.rule,
@@ -186,7 +186,7 @@ class Engine:
         self._stopping = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow)
-            tasks.start_soon(functools.partial(wiring.up, self._project, ready=ready))
+            tasks.start_soon(functools.partial(process.up, self._project, ready=ready))
             await self._stopping.wait()
             tasks.cancel_scope.cancel()
 

@@ -1,4 +1,4 @@
-"""Where MEOW looks: the patterns and recipes of one base, which may change while it runs."""
+"""MEOW monitors: the patterns and recipes of one base, changeable while running."""
 
 from __future__ import annotations
 

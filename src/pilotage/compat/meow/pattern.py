@@ -1,4 +1,4 @@
-"""What MEOW waits for: files by path, messages by port."""
+"""MEOW patterns: files by path, messages by port."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def points(described: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 
 
 def kinds(mask: Iterable[str]) -> frozenset[EventKind]:
-    """Say what a mask waits for; a file that is closed is complete, and made or changed before."""
+    """Return the events of a mask; a file that is closed was created or changed before."""
     found = frozenset(KINDS[name] for name in mask)
     if EventKind.FILE_CLOSED in found:
         found -= {EventKind.FILE_CREATED, EventKind.FILE_MODIFIED}

@@ -1,4 +1,4 @@
-"""What MEOW runs: shell scripts, Python scripts and notebooks."""
+"""MEOW recipes: shell scripts, Python scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAGIC = re.compile(r"^(\s*)[%!?]", re.MULTILINE)
 
 
 def bash(source: str, names: AbstractSet[str]) -> str:
-    """Let defaults of a shell script go to variables that nobody reads.
+    """Rename the defaults of a shell script to unused variables.
 
     What is assigned may go on over lines or run programs; a name can always be another.
     """
@@ -59,7 +59,7 @@ def notebook(content: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]
 
 
 def language(content: dict[str, Any]) -> str:
-    """Say in which language a notebook is; Python, if it does not tell."""
+    """Return in which language a notebook is; Python, if it does not tell."""
     facts = content.get("metadata", {})
     named = facts.get("language_info", {}).get("name")
     return str(named or facts.get("kernelspec", {}).get("language") or "python")
@@ -127,7 +127,7 @@ class Recipe:
         self.requirements = check.facts(self.requirements, "requirements")
 
     def payload(self, supplied: AbstractSet[str]) -> model.Recipe:
-        """Say what runs where a pattern supplies these names."""
+        """Return what runs where a pattern supplies these names."""
         raise NotImplementedError
 
 
@@ -150,7 +150,7 @@ class BashRecipe(Recipe):
         self.recipe = check.lines(self.recipe, "recipe")
 
     def payload(self, supplied: AbstractSet[str]) -> model.Script:
-        """Say what runs where a pattern supplies these names."""
+        """Return what runs where a pattern supplies these names."""
         return model.Script(source=bash(_join(self.recipe), supplied))
 
 
@@ -171,7 +171,7 @@ class PythonRecipe(Recipe):
         self.recipe = check.lines(self.recipe, "recipe")
 
     def payload(self, supplied: AbstractSet[str]) -> model.Python:
-        """Say what runs where a pattern supplies these names."""
+        """Return what runs where a pattern supplies these names."""
         return model.Python(source=python(_join(self.recipe), supplied))
 
 
@@ -196,7 +196,7 @@ class JupyterNotebookRecipe(Recipe):
             raise ValueError(f"recipe {self.name!r} is not a notebook: no cells or no nbformat")
 
     def payload(self, supplied: AbstractSet[str]) -> model.Notebook:
-        """Say what runs where a pattern supplies these names."""
+        """Return what runs where a pattern supplies these names."""
         content = notebook(self.recipe, supplied)
         # Papermill runs nothing that does not say in which language it is.
         facts = content.setdefault("metadata", {})

@@ -1,4 +1,4 @@
-"""Who makes jobs and who runs them in MEOW: here they say which recipes count and how many run."""
+"""MEOW handlers and conductors: which recipes are allowed, and how many jobs run."""
 
 from __future__ import annotations
 

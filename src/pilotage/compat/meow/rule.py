@@ -1,4 +1,4 @@
-"""From a pattern and a recipe of MEOW to a rule of ours."""
+"""Convert a pattern and a recipe of MEOW to a rule."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Rule:
         self.name = f"rule_{self.pattern.name}"
 
 
-class Facts(msgspec.Struct, frozen=True):
+class MeowFacts(msgspec.Struct, frozen=True):
     """What a job carries for people and for its recipe, as JSON in `MEOW_RULE`."""
 
     pattern: str
@@ -68,7 +68,7 @@ class Facts(msgspec.Struct, frozen=True):
     notification: dict[str, Any] = {}
 
 
-class Place(msgspec.Struct, frozen=True):
+class MeowContext(msgspec.Struct, frozen=True):
     """What a rule of MEOW knows from the monitor and the runner that it is in."""
 
     #: What tells rules of the same name in two monitors apart.
@@ -83,7 +83,7 @@ class Place(msgspec.Struct, frozen=True):
     limit: Limit | None = None
 
 
-def build(rule: Rule, place: Place) -> model.Rule:
+def build(rule: Rule, place: MeowContext) -> model.Rule:
     """Make a rule of ours."""
     described = rule.pattern
     swept = described.sweep.keys()
@@ -114,13 +114,13 @@ def build(rule: Rule, place: Place) -> model.Rule:
     )
 
 
-def facts(spec: JobSpec) -> Facts:
+def facts(spec: JobSpec) -> MeowFacts:
     """Read what a job carries."""
-    return msgspec.convert(text.load(template.render(spec.env[_FACTS], {})), Facts)
+    return msgspec.convert(text.load(template.render(spec.env[_FACTS], {})), MeowFacts)
 
 
-def _facts(rule: Rule, place: Place) -> Facts:
-    return Facts(
+def _facts(rule: Rule, place: MeowContext) -> MeowFacts:
+    return MeowFacts(
         pattern=rule.pattern.name,
         recipe=rule.recipe.name,
         rule=rule.name,
@@ -131,7 +131,7 @@ def _facts(rule: Rule, place: Place) -> Facts:
     )
 
 
-def _pattern(described: Pattern, place: Place) -> model.Pattern:
+def _pattern(described: Pattern, place: MeowContext) -> model.Pattern:
     if isinstance(described, FileEventPattern):
         return model.FilePattern(
             globs=(patterns.glob_below(place.base, described.triggering_path),),
@@ -180,7 +180,7 @@ def _escape(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def _output(path: str, place: Place) -> str:
+def _output(path: str, place: MeowContext) -> str:
     """Write the path of an output, which starts where jobs run, as a template."""
     filled = str(_fill(path))
     return filled if filled.startswith(_ABSOLUTE) else f"{_escape(place.cwd)}/{filled}"

@@ -1,4 +1,4 @@
-"""MEOW's runner: who takes part in it, and the rules that come of that."""
+"""MEOW's runner."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class MeowRunner:
                 if missing := self._missing(kind):
                     warnings.warn(f"{one.name} waits for a {missing} of {kind} jobs", stacklevel=4)
                     continue
-                place = rule.Place(
+                place = rule.MeowContext(
                     label, monitor.base, self._cwd, monitor.settletime, self._limit(kind)
                 )
                 found.append(rule.build(one, place))

@@ -17,7 +17,7 @@ LEFT = int(flags.MOVED_FROM)
 DELETED = int(flags.DELETE)
 TOUCHED = int(flags.ATTRIB)
 IS_DIR = int(flags.ISDIR)
-#: It was there before anybody looked.
+#: It was there before the first scan.
 EXISTED = 1 << 16
 #: The name was not taken before the first thing that happened to it.
 FRESH = 1 << 17
@@ -27,7 +27,7 @@ WHOLE = 1 << 18
 #: What is said of complete files only.
 COMPLETE = CLOSED | CAME | EXISTED
 
-#: What tells that the entries of a directory changed.
+#: Bits that mean that the entries of a directory changed.
 ENTRIES = MADE | CAME | LEFT | DELETED
 #: What every watch asks for; a directory that is opened through a link is not the one meant.
 _WATCH = ENTRIES | int(flags.ONLYDIR | flags.EXCL_UNLINK)

@@ -1,4 +1,4 @@
-"""Whether a file is complete: nobody has it open for writing, or it has been still for a while."""
+"""Detect that a file is complete: no process has it open for writing, or it stopped changing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from enum import Enum, auto
 from pilotage.event.file.model import Entry, join
 from pilotage.event.file.outbox import Outbox
 
-#: A file that was made and not closed is looked at after so many seconds, since links have no
+#: A file that was made and not closed is checked after this many seconds, since links have no
 #: close; most files are closed by then.
 FIRST_LOOK = 0.02
-#: Longest wait between two looks at a file that somebody has open, in seconds.
+#: Longest wait between two checks of a file that is open for writing, in seconds.
 LAST_LOOK = 5.0
 
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -25,20 +25,20 @@ _TYPE, _REGULAR = 0o170000, 0o100000
 
 
 class FileState(Enum):
-    """What can be said of a file now."""
+    """The state of a file."""
 
-    #: Nobody has it open for writing.
+    #: No process has it open for writing.
     WHOLE = auto()
-    #: Somebody has it open for writing.
+    #: A process has it open for writing.
     OPEN = auto()
-    #: The kernel does not tell us.
+    #: Unknown: the kernel grants no leases here.
     UNSURE = auto()
     #: It is not there.
     GONE = auto()
 
 
 def examine(path: str) -> tuple[FileState, Entry | None]:
-    """Ask the kernel for a read lease, which it grants when nobody writes; return what it is."""
+    """Return the state of a file by a read lease, granted if it is not open for writing."""
     try:
         handle = os.open(path, _OPEN)
     except OSError as error:
@@ -46,7 +46,7 @@ def examine(path: str) -> tuple[FileState, Entry | None]:
         return (FileState.GONE if absent else FileState.UNSURE), None
     try:
         # Who opens it for writing meanwhile makes the kernel send a signal. By default that is
-        # SIGIO, which kills; SIGURG is ignored unless somebody handles it.
+        # SIGIO, which kills; SIGURG is ignored unless it is handled.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         return FileState.WHOLE, _regular(os.fstat(handle))
@@ -92,7 +92,7 @@ class CompletenessCheck:
     __slots__ = ("bits", "directory", "due", "entry", "name", "other", "since", "still", "wait")
 
     def __init__(self, directory: str, name: str, entry: Entry | None, *, still: bool) -> None:
-        """Say which file; `still` when only the passing of time tells that it is complete."""
+        """Name the file; `still` if only elapsed time shows that it is complete."""
         self.directory = directory
         self.name = name
         self.entry = entry
@@ -108,7 +108,7 @@ class CompletenessGate:
     """Lets files through when they are complete."""
 
     def __init__(self, outbox: Outbox, settle: float, idle: Callable[[], bool]) -> None:
-        """Begin with nothing to wait for; `idle` tells whether the kernel has nothing to say."""
+        """Start without pending files; `idle` returns whether the inotify queue is empty."""
         self._outbox = outbox
         self._settle = settle
         self._idle = idle
@@ -116,13 +116,13 @@ class CompletenessGate:
         self._heap: list[tuple[float, str]] = []
 
     def __contains__(self, path: str) -> bool:
-        """Tell whether a file is waited for."""
+        """Return whether a file is waited for."""
         return path in self._checks
 
     def admit(
         self, bits: int, directory: str, name: str, entry: Entry, other: str, *, still: bool
     ) -> None:
-        """Say that a file is there if it is complete, else when it is."""
+        """Report a file if it is complete, or else once it is."""
         path = join(directory, name)
         if path in self._checks:
             check = self._checks[path]
@@ -139,7 +139,7 @@ class CompletenessGate:
             self._await(path, check, self._settle if check.still else FIRST_LOOK)
 
     def expect(self, bits: int, directory: str, name: str, entry: Entry | None) -> None:
-        """Look at a file soon, unless its close comes first."""
+        """Check a file soon, unless it is closed before."""
         path = join(directory, name)
         if path in self._checks:
             self._checks[path].bits |= bits
@@ -158,7 +158,7 @@ class CompletenessGate:
         return self._heap[0][0] if self._heap else None
 
     def look(self) -> None:
-        """Look at all files whose time has come."""
+        """Check all files that are due."""
         now = time.monotonic()
         while self._heap and self._heap[0][0] <= now:
             due, path = heapq.heappop(self._heap)

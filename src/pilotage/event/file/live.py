@@ -1,4 +1,4 @@
-"""What the kernel tells, put into effect: directories first in order, then files by their state."""
+"""Apply kernel records: directories first in order, then files by their state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Live:
         watches: Watches,
         warn: Callable[[str], None],
     ) -> None:
-        """Begin with nothing under way."""
+        """Start without running tasks."""
         self._survey = survey
         self._outbox = outbox
         self._gate = gate
@@ -79,7 +79,7 @@ class Live:
         return min([*times, first] if first is not None else times, default=None)
 
     def settle(self) -> None:
-        """Put into effect what was gathered."""
+        """Apply the gathered records."""
         self._outbox.begin()
         self._marks.expire()
         self._expire()
@@ -154,7 +154,7 @@ class Live:
         return join(node.path, decode(place[1]))
 
     def _leave(self) -> None:
-        """Say which files left their names."""
+        """Report files that left their names."""
         for departed, to in self._marks.left:
             node = self._tree.by_number.get(departed.number)
             if node is None or not self._tree.labelled(node):
@@ -216,7 +216,7 @@ class Live:
                 self._moved.append((moving, path))
 
     def _bury(self, node: DirectoryNode | None) -> None:
-        """Let go of a deleted directory once all that happened in it is said."""
+        """Drop a deleted directory once all that happened in it is reported."""
         if node is not None and not node.gone:
             self._tree.bury(node)
             self._buried.append((time.monotonic(), node))
@@ -262,7 +262,7 @@ class Live:
         return self._survey.enters(path)
 
     def _touch(self) -> None:
-        """Say of directories that their entries changed."""
+        """Report directories whose entries changed."""
         changed, self._changed = self._changed, set()
         if EventKind.DIR_MODIFIED not in self._outbox.kinds:
             return

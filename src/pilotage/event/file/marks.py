@@ -1,4 +1,4 @@
-"""The kernel's records, gathered into what happened to each name in each directory."""
+"""Kernel records, grouped into what happened to each name in each directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inotify_simple import flags
 from pilotage.event.file.bits import CAME, CLOSED, DELETED, FRESH, IS_DIR, LEFT, MADE, WHOLE
 from pilotage.event.file.queue import HEADER
 
-#: The second half of a move comes within so many seconds after the first, or not at all.
+#: The second half of a move comes within this many seconds after the first, or not at all.
 PAIRING = 0.05
 
 _OVERFLOW = int(flags.Q_OVERFLOW)
@@ -45,7 +45,7 @@ class Marks:
     """
 
     def __init__(self, special: Callable[[int, int, int, bytes], None]) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._special = special
         #: Bits by watch and name.
         self.names: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
@@ -100,7 +100,7 @@ class Marks:
         return None
 
     def clear(self) -> None:
-        """Begin anew; files whose arrival is awaited stay."""
+        """Start over; keep files whose arrival is awaited."""
         self.names.clear()
         self.origins.clear()
         self.left.clear()

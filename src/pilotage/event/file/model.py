@@ -1,4 +1,4 @@
-"""The nouns of the file source: what is known of a path, what is handed on, and to whom."""
+"""Data types and interfaces of the file source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAKEN = 2
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """What is known of one name in a directory."""
+    """The stored facts of one name in a directory."""
 
     #: Whether it is a directory.
     is_dir: bool
@@ -40,7 +40,7 @@ Gone = tuple[str, str]
 
 
 class FileBatch(msgspec.Struct, frozen=True):
-    """What is committed as one: first `tree_gone`, then `gone`, then `seen`, with the events."""
+    """Changes committed as one: first `tree_gone`, then `gone`, then `seen`, with the events."""
 
     #: What happened.
     events: list[Event]
@@ -53,7 +53,7 @@ class FileBatch(msgspec.Struct, frozen=True):
 
 
 class WatchScope(Protocol):
-    """Where the rules look."""
+    """The directories that the rules watch."""
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -61,16 +61,16 @@ class WatchScope(Protocol):
         ...
 
     def descend(self, directory: str) -> bool:
-        """Tell whether anything at or below a directory, or on the way to a root, may match."""
+        """Return whether anything at or below a directory, or on the way to a root, may match."""
         ...
 
     def inside(self, directory: str) -> bool:
-        """Tell whether entries directly in a directory may match."""
+        """Return whether entries directly in a directory may match."""
         ...
 
 
 class KnownFiles(Protocol):
-    """What was committed so far."""
+    """The stored rows of files."""
 
     def listing(self, directory: str) -> dict[str, Entry]:
         """Return the rows of the entries of a directory by name."""
@@ -82,10 +82,10 @@ class KnownFiles(Protocol):
 
 
 class Sink(Protocol):
-    """Where batches go."""
+    """The receiver of batches."""
 
     def put(self, batch: FileBatch) -> None:
-        """Take a batch, to be committed as one; block while there are too many."""
+        """Accept a batch, to be committed as one; block while there are too many."""
         ...
 
     def flush(self) -> None:
@@ -94,13 +94,13 @@ class Sink(Protocol):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How the file system is watched."""
+    """Settings of file events."""
 
     #: Ask the kernel, look again and again, or what suits each file system.
     mode: Literal["auto", "inotify", "poll"] = "auto"
-    #: Seconds between two looks where the kernel does not tell.
+    #: Seconds between two scans where inotify does not work.
     poll_interval: float = 1.0
-    #: A file is complete when unchanged for so many seconds, where nothing better tells.
+    #: A file is complete when unchanged for this many seconds, where leases do not work.
     settle: float = 0.5
     #: Absolute directories that are never entered.
     skip: frozenset[str] = frozenset()
@@ -118,5 +118,5 @@ def split(path: str) -> tuple[str, str]:
 
 
 def within(path: str, top: str) -> bool:
-    """Tell whether a path is a directory or below it."""
+    """Return whether a path is a directory or below it."""
     return path == top or path.startswith(top if top == "/" else top + "/")

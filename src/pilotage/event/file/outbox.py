@@ -1,4 +1,4 @@
-"""Events and the rows that go with them, gathered into batches."""
+"""Events and their rows, gathered into batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pilotage.event.file.bits import CHANGED, COMPLETE, DELETED, LEFT, MADE, dir
 from pilotage.event.file.model import UNFINISHED, Entry, FileBatch, Gone, Seen, Sink, join
 from pilotage.event.model import Event, EventKind
 
-#: A batch is put when it has so many rows.
+#: A batch is flushed when it has this many rows.
 FULL = 5_000
 
 #: What was said of a path that a scan found gone.
@@ -24,7 +24,7 @@ class Outbox:
     """
 
     def __init__(self, sink: Sink, clock: Clock, kinds: frozenset[EventKind]) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._sink = sink
         self._clock = clock
         self._now = clock.now()
@@ -46,7 +46,7 @@ class Outbox:
     def file(
         self, bits: int, directory: str, name: str, entry: Entry, other: str = "", *, whole: bool
     ) -> None:
-        """Say what happened to a file that exists, and write its row."""
+        """Report what happened to a file that exists, and write its row."""
         path = f"{directory}/{name}" if directory != "/" else f"/{name}"
         inode, size, mtime_ns = entry.inode, entry.size, entry.mtime_ns
         version = f"{inode}-{size}-{mtime_ns}"
@@ -68,7 +68,7 @@ class Outbox:
     def directory(
         self, bits: int, directory: str, name: str, entry: Entry, other: str = ""
     ) -> None:
-        """Say what happened to a directory that exists, and write its row."""
+        """Report what happened to a directory that exists, and write its row."""
         path = join(directory, name)
         inode = str(entry.inode)
         told = self._told(path)
@@ -88,7 +88,7 @@ class Outbox:
     def lost(
         self, bits: int, directory: str, name: str, other: str = "", *, is_dir: bool, stale: bool
     ) -> None:
-        """Say that something left a path; `stale` when the kernel may still have to say it."""
+        """Report that something left a path; `stale` if the kernel may still report it."""
         path = join(directory, name)
         if not self._retract(path, stale=stale):
             return
@@ -112,22 +112,22 @@ class Outbox:
         self._tree_gone.append(path)
 
     def wants(self, bits: int) -> bool:
-        """Tell whether anything would be said of a file."""
+        """Return whether anything would be reported of a file."""
         return bool(self._file_kinds[bits])
 
     def said(self, path: str) -> bool:
-        """Tell whether something was said lately of a path that was there."""
+        """Return whether something was reported lately of a path that existed."""
         told = self._told(path)
         return told is not None and told != _GONE
 
     def complete(self, path: str, entry: Entry) -> bool:
-        """Tell whether this version of a file was said lately to be complete."""
+        """Return whether this version of a file was reported complete lately."""
         told = self._told(path)
         version = f"{entry.inode}-{entry.size}-{entry.mtime_ns}"
         return told is not None and told[0] == version and bool(told[1] & COMPLETE)
 
     def send(self) -> None:
-        """Put what there is as one batch."""
+        """Flush all events as one batch."""
         if self._seen or self._gone or self._events or self._tree_gone:
             batch = FileBatch(self._events, self._seen, self._gone, self._tree_gone)
             self._events, self._seen, self._gone, self._tree_gone = [], [], [], []
@@ -147,12 +147,12 @@ class Outbox:
             self._unflushed = False
 
     def turn(self) -> None:
-        """Forget what was said before the last turn: the queue is past it."""
+        """Clear what was reported before the last turn: the queue is past it."""
         self._said_before = self._said
         self._said = {}
 
     def forget(self) -> None:
-        """Forget all that was said: the queue is empty."""
+        """Clear what was reported: the queue is empty."""
         self._said.clear()
         self._said_before.clear()
 

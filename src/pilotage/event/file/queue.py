@@ -1,4 +1,4 @@
-"""The kernel's queue: a thread that empties it into memory, and its raw records."""
+"""The inotify queue: a thread that empties it into memory, and its raw records."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ class InotifyQueue:
                 raise
 
     def taken(self, size: int) -> None:
-        """Say that so many bytes were dealt with."""
+        """Record that this many bytes were handled."""
         with self.gate:
             self._held -= size
         self._taken.set()
 
     def idle(self) -> bool:
-        """Tell whether there is nothing in the kernel nor in the inbox."""
+        """Return whether there is nothing in the kernel nor in the inbox."""
         with self.gate:
             waiting = fcntl.ioctl(self._inotify.fileno(), termios.FIONREAD, b"\0\0\0\0")
             return self._inbox.empty() and not any(waiting)
@@ -122,5 +122,5 @@ class InotifyQueue:
                 self._held += len(data)
                 self._inbox.put(Chunk(data, since))
             if self._held > len(data):
-                # Nobody waits for more: let the kernel gather some, and others have the processor.
+                # Nothing waits for more: let the kernel gather some, and other threads run.
                 time.sleep(PAUSE)

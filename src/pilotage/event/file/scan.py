@@ -1,4 +1,4 @@
-"""What is in a directory, and how that differs from what was known."""
+"""Directory listings, and their differences from the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 
 
 class DirectoryListing(msgspec.Struct, frozen=True):
-    """What is in a directory now."""
+    """The entries of a directory."""
 
     #: Its inode number.
     inode: int
@@ -72,7 +72,7 @@ def _add_file(entry: os.DirEntry[str], found: DirectoryListing) -> None:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """How the files of a directory differ from what was known of them."""
+    """The differences of a directory from the store."""
 
     #: Files that were not known.
     new: dict[str, Entry]
@@ -106,7 +106,7 @@ class Pairs:
     """Finds what went from one path to another among what is gone and what is new."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         self._places: dict[Entry, list[tuple[str, str]]] = {}
 
     def gone(self, directory: str, name: str, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""The loop of the file source: what the kernel tells, what is due, and what it is asked to do."""
+"""The loop of the file source: kernel records, due checks, and requests of other threads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Roots:
     """The roots, and which directory was found at each."""
 
     def __init__(self, known: KnownFiles, outbox: Outbox, watches: Watches, survey: Survey) -> None:
-        """Begin with none."""
+        """Start with none."""
         self._known = known
         self._outbox = outbox
         self._watches = watches
@@ -43,7 +43,7 @@ class Roots:
         self._found: dict[str, tuple[int, int] | None] = {}
 
     def __contains__(self, path: str) -> bool:
-        """Tell whether a path is a root."""
+        """Return whether a path is a root."""
         return path in self._found
 
     def reshape(self, roots: tuple[str, ...]) -> None:
@@ -81,7 +81,7 @@ class Roots:
         return self._await()
 
     def _held(self, root: str) -> bool:
-        """Tell whether a root, if it is there, is looked after.
+        """Return whether a root, if it exists, is watched.
 
         One that was deleted and made again may be the same directory by its numbers.
         """
@@ -172,7 +172,7 @@ class FileSource:
         self._inbox.put(WakeCall("wake"))
 
     def reshape(self, scope: WatchScope, kinds: frozenset[EventKind]) -> None:
-        """Look elsewhere from now on; return when new ground is watched and scanned."""
+        """Change the scope; return when new directories are watched and scanned."""
         self._shape = (scope, kinds)
         if self._started.is_set():
             self._ask("reshape")
@@ -216,7 +216,7 @@ class FileSource:
         self._heartbeat = self._poll_at = time.monotonic()
 
     def _warn(self, text: str) -> None:
-        """Say once what may be found again and again."""
+        """Warn once of what may be found repeatedly."""
         if text not in self._warned:
             self._warned.add(text)
             self.warnings(text)

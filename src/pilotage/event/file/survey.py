@@ -1,4 +1,4 @@
-"""Walks directories: watches each, lists it, compares it with what is known, and says so."""
+"""Walk directories: watch each, list it, compare it with the store, and report the differences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     top: bool = False
     #: Whether it is watched; polled directories are not.
     watch: bool = True
-    #: Whether only time tells that a file in it is complete.
+    #: Whether only elapsed time shows that a file in it is complete.
     still: bool = False
 
 
@@ -78,7 +78,7 @@ class Survey:
         self._lost_trees: list[str] = []
 
     def scan(self, visits: list[Visit], after_each: Callable[[], None] = lambda: None) -> None:
-        """Look at directories and all below them; all that was put before must be committed."""
+        """Scan directories and all below them; all earlier batches must be committed."""
         self._pairing = any(
             visit.compare and (visit.row is not None or self._known.below(visit.path))
             for visit in visits
@@ -98,7 +98,7 @@ class Survey:
         self._lost_trees.clear()
 
     def enters(self, path: str) -> bool:
-        """Tell whether a directory is to be looked into."""
+        """Return whether a directory is to be scanned."""
         return path not in self._skip and self.scope.descend(path)
 
     def name(self, path: str, how: int, row: Entry | None = None) -> None:
@@ -121,7 +121,7 @@ class Survey:
             self._outbox.directory(changed, directory, name, entry)
 
     def leave(self, path: str, to: str) -> None:
-        """Say that all that was known below a directory left it, for another or for nowhere."""
+        """Report that all known entries below a directory were moved or deleted."""
         directory, name = split(path)
         self._outbox.lost(LEFT, directory, name, to, is_dir=True, stale=False)
         for place in self._known.below(path):
@@ -138,7 +138,7 @@ class Survey:
             found = read(visit.path, files=role is Role.FULL, follow=visit.top)
         except OSError as error:
             self._warn(f"{show(visit.path)} cannot be read: {error.strerror}")
-            # What is known of it stays; it may be readable later, which nothing tells.
+            # What is known of it stays; it may be readable later, without a notification.
             if visit.watch:
                 self._watches.poll(visit.path, still=visit.still)
             return []
@@ -237,7 +237,7 @@ class Survey:
                 self._pairs.gone(place, each, entry)
 
     def _release(self) -> None:
-        """Say what was held back: what is new, and what was only moved."""
+        """Report what was held back: new entries, and entries that were only moved."""
         for bits, directory, name, entry, other, still in self._new:
             before = self._pairs.came(entry)
             if before is None:

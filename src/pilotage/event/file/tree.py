@@ -1,4 +1,4 @@
-"""Which watch belongs to which directory."""
+"""The directory that each inotify watch belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pilotage.event.file.model import NAMED, PASSED, TAKEN, split
 
 
 class Role(IntEnum):
-    """What a directory is watched for; the value is how much of it is taken."""
+    """What a directory is watched for; a higher value includes more."""
 
     #: Only to see that its entries change.
     EDGE = NAMED
@@ -64,7 +64,7 @@ class Tree:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         #: Directories by the number of their watch; also those that left and may come back.
         self.by_number: dict[int, DirectoryNode] = {}
         #: Directories by their path.
@@ -124,5 +124,5 @@ class Tree:
         return numbers
 
     def labelled(self, node: DirectoryNode) -> bool:
-        """Tell whether a directory has a path now, or had one until it was deleted."""
+        """Return whether a directory has a path now, or had one until it was deleted."""
         return node.gone or self.by_path.get(node.path) is node

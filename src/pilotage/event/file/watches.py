@@ -1,4 +1,4 @@
-"""Setting watches, and which directories must be polled instead."""
+"""Inotify watches, and which directories must be polled instead."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def type_of(path: str, types: dict[str, str]) -> str:
 
 
 def is_blind(kind: str) -> bool:
-    """Tell whether changes on a file system of this type can be hidden from inotify."""
+    """Return whether changes on a file system of this type can be hidden from inotify."""
     return kind in BLIND or kind.startswith("fuse.")
 
 
 def blind(path: str) -> bool:
-    """Tell whether inotify may miss changes at a path."""
+    """Return whether inotify may miss changes at a path."""
     try:
         table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
     except OSError:
@@ -106,7 +106,7 @@ class Watches:
             return False
         before = self.tree.by_number.get(number)
         if before is not None and before.path != path and self._same(before.path, path):
-            # One directory has one watch, which tells one path: the other path is polled.
+            # One directory has one watch, which reports one path: the other path is polled.
             self.poll(path, still=False)
             return False
         self.tree.add(path, number, role)
@@ -118,7 +118,7 @@ class Watches:
         self.polled[path] = still
 
     def must_poll(self, path: str, device: int) -> bool:
-        """Tell whether the kernel does not tell us of changes on the device of a path."""
+        """Return whether the kernel does not report changes on the device of a path."""
         if self._mode == "poll":
             return True
         if self._mode == "inotify":
@@ -183,7 +183,7 @@ class Watches:
             return None
 
     def _same(self, one: str, other: str) -> bool:
-        """Tell whether two paths are one directory now."""
+        """Return whether two paths are one directory now."""
         try:
             return os.path.samefile(one, other)
         except OSError:

@@ -1,6 +1,6 @@
-"""The hub over HTTP: one table of routes, what each takes and answers, and who may ask.
+"""The HTTP API of the hub: requests with a token come in, JSON goes out.
 
-In: requests with a token. Out: JSON read in worker threads, or written through the one writer.
+Reads run in worker threads with their own connections, changes in the one writer thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes out by the API."""
+"""Answers of the API."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Any
 import msgspec
 
 from pilotage.edge.view import Broker
-from pilotage.flow.detail import Task
-from pilotage.flow.records import Line
-from pilotage.flow.view import Row as FlowRow
-from pilotage.flow.view import StepRow
+from pilotage.flow.records import StoryLine
+from pilotage.flow.view import FlowSummary as FlowRow
+from pilotage.flow.view import StepSummary, TaskDetail
 from pilotage.job.model import Attempt, Binding, JobSpec
 from pilotage.match.where import JobPlace
 from pilotage.pilot.model import NodeFacts
-from pilotage.pool.view import Look
-from pilotage.pool.view import Sample as PoolSample
+from pilotage.pool.view import Look, PoolSample
 from pilotage.result.story import Child, Moment
-from pilotage.status.sites import Seen
+from pilotage.status.sites import SiteStatus
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -72,13 +70,13 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Became(msgspec.Struct, frozen=True):
-    """What became of a job."""
+    """The new state of a job."""
 
     state: str
 
 
 class WhyView(msgspec.Struct, frozen=True):
-    """Why a job is where it is."""
+    """The explanation of the state of a job."""
 
     id: int
     state: str
@@ -88,14 +86,14 @@ class WhyView(msgspec.Struct, frozen=True):
 
 
 class WhyReason(msgspec.Struct, frozen=True):
-    """One thing that stands in the way, or that is so."""
+    """One reason."""
 
     text: str
     detail: str
 
 
 class Told(msgspec.Struct, frozen=True):
-    """All that happened to a job."""
+    """The history of a job."""
 
     id: int
     name: str
@@ -106,7 +104,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A part of what an attempt wrote."""
+    """A part of the log of an attempt."""
 
     attempt: int
     text: str
@@ -155,12 +153,12 @@ class FlowSheet(FlowRow, frozen=True, kw_only=True):
     #: The files that came out, once it is done: paths of the hub's machine, or URLs.
     files: list[str]
     #: Its steps, each with how far it is and why it waits.
-    rows: list[StepRow]
-    #: Whether whoever asks may change its course.
+    rows: list[StepSummary]
+    #: Whether the caller may change it.
     steer: bool
 
 
-class FlowTask(Task, frozen=True, kw_only=True):
+class FlowTask(TaskDetail, frozen=True, kw_only=True):
     """A task of a step, and why it does not go on."""
 
     why: str
@@ -169,9 +167,9 @@ class FlowTask(Task, frozen=True, kw_only=True):
 class FlowStep(msgspec.Struct, frozen=True):
     """A step of a workflow with its tasks, and what happened to it, the oldest first."""
 
-    step: StepRow
+    step: StepSummary
     tasks: list[FlowTask]
-    story: list[Line]
+    story: list[StoryLine]
 
 
 class FlowMade(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -198,7 +196,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class Alarm(msgspec.Struct, frozen=True):
-    """Something that needs a person."""
+    """A problem that needs a person."""
 
     name: str
     since: float
@@ -206,7 +204,7 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """How things stand."""
+    """Summary of the hub."""
 
     now: float
     #: Jobs and pilots by state.
@@ -241,7 +239,7 @@ class RuleList(msgspec.Struct, frozen=True):
 
 
 class Switched(msgspec.Struct, frozen=True):
-    """Whether a rule takes events."""
+    """Whether a rule is enabled."""
 
     enabled: bool
 
@@ -249,8 +247,8 @@ class Switched(msgspec.Struct, frozen=True):
 class SiteList(msgspec.Struct, frozen=True):
     """All sites."""
 
-    sites: list[Seen]
-    #: How it goes with the broker of sites with an agent; nothing if there is none.
+    sites: list[SiteStatus]
+    #: State of the broker of edge sites; nothing if there is none.
     broker: Broker | None
 
 
@@ -258,12 +256,12 @@ class Pools(msgspec.Struct, frozen=True):
     """The pools of the project."""
 
     pools: list[Look]
-    #: Whether whoever asks may steer them.
+    #: Whether the caller may control them.
     steer: bool
 
 
 class PoolSamples(msgspec.Struct, frozen=True):
-    """How pools were, the oldest first."""
+    """Samples of pools, the oldest first."""
 
     samples: list[PoolSample]
 
@@ -315,7 +313,7 @@ class PilotSheet(PilotRow, frozen=True):
 
 
 class SiteSample(msgspec.Struct, frozen=True):
-    """How full a site was."""
+    """Use of a site at one time."""
 
     time: float
     site: str
@@ -326,13 +324,13 @@ class SiteSample(msgspec.Struct, frozen=True):
 
 
 class Samples(msgspec.Struct, frozen=True):
-    """How full sites were, the oldest first."""
+    """Use of sites, the oldest first."""
 
     samples: list[SiteSample]
 
 
 class ShareRow(msgspec.Struct, frozen=True):
-    """What an owner has used and is due."""
+    """Usage of an owner, and what it is entitled to."""
 
     owner: str
     #: Core-seconds, of which older ones count less, and in all.
@@ -347,14 +345,14 @@ class ShareRow(msgspec.Struct, frozen=True):
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """How places to run are shared."""
+    """Shares of owners."""
 
     half_life: float
     shares: list[ShareRow]
 
 
 class NewTokenView(msgspec.Struct, frozen=True):
-    """A new token; its text is told this once."""
+    """A new token; its text is shown only once."""
 
     id: int
     token: str
@@ -382,7 +380,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why something was not done."""
+    """The reason of a refusal."""
 
     code: str
     message: str
@@ -390,7 +388,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether all is well."""
+    """State of health."""
 
     status: str
     why: list[str] = []

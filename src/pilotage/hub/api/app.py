@@ -1,4 +1,4 @@
-"""The application: who asks, for what, with which words, and the answer."""
+"""The HTTP application: authentication, decoding, dispatch, the web page and metrics."""
 
 from __future__ import annotations
 
@@ -35,30 +35,44 @@ from pilotage.job.model import State
 from pilotage.project.tokens import Grant, TokenGate, TokenScope
 from pilotage.store import Db
 
+FOLDER = Path(__file__).parents[2] / "web"
+_FIRST = "index.html"
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 _LINE = re.compile("[0-9]{1,15}")
 _READY_S = 5.0
 
 
 class Api:
-    """The application and what lives beside it."""
+    """The application and its background tasks."""
 
     def __init__(
-        self, hands: ApiContext, gate: TokenGate, events: ASGIApp | None = None,
+        self, context: ApiContext, gate: TokenGate, events: ASGIApp | None = None,
         data: PortData | None = None,
     ) -> None:  # fmt: skip
-        """Put the parts together; `events` takes what is posted to `/events/TOPIC`.
+        """Connect the parts; `events` handles posts to `/events/TOPIC`.
 
         `data` serves agents of sites at `/data/PATH`. `app` is what a server serves, and `run` must
         run beside it.
         """
-        self._hands = hands
+        self._context = context
         self._gate = gate
         self._data = data
         self._whole = Overviews()
-        self._readers = Readers(hands.open_reader)
+        self._readers = Readers(context.open_reader)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
-        #: Tells what changes; poke it when something was written.
-        self.live = Live(self._readers, self._whole, hands.clock.now, call_soon)
+        #: Live updates; call its `poke` when the store has changed.
+        self.live = Live(self._readers, self._whole, context.clock.now, call_soon)
         self.routes = routes.table(self._whole)
         self.app = self._application(events)
 
@@ -97,7 +111,7 @@ class Api:
         return made
 
     def _place(self, path: str) -> WebRoute:
-        """Make one place of all that can be done there, so that it knows its methods."""
+        """Make one HTTP route of all methods of a path."""
         here = {route.method: route for route in self.routes if route.path == path}
         act = functools.partial(self._dispatch, here)
         return WebRoute(routes.PREFIX + path, act, methods=list(here))
@@ -116,7 +130,7 @@ class Api:
         if route.kind == "write":
             if route.scope is TokenScope.ADMIN:
                 self._gate.forget()
-            self._hands.poke()
+            self._context.poke()
             self.live.poke()
         return Response(text.dump(found), route.status, http_errors.HEADERS, "application/json")
 
@@ -125,7 +139,7 @@ class Api:
             return await self._readers.ask(lambda db: route.act(db, call))
         if route.kind == "live":
             return await route.act(self.live, call)
-        step = self._hands.writer.submit(lambda db: route.act(db, call))
+        step = self._context.writer.submit(lambda db: route.act(db, call))
         return await asyncio.wrap_future(step)
 
     async def _call(self, route: Route, request: Request) -> ApiCall:
@@ -139,7 +153,7 @@ class Api:
                 await http.discard(request, stream)
                 raise
         body = _decode(sent, route.body)
-        return ApiCall(self._hands, grant, named, query, body, self._hands.clock.now())
+        return ApiCall(self._context, grant, named, query, body, self._context.clock.now())
 
     def _grant(self, request: Request, scope: TokenScope) -> Grant:
         if "token" in request.query_params:
@@ -183,7 +197,7 @@ class Api:
 
     async def _metrics(self, request: Request) -> Response:
         self._grant(request, TokenScope.READ)
-        now = self._hands.clock.now()
+        now = self._context.clock.now()
         found = await self._readers.ask(lambda db: measure(db, self._whole, now))
         return Response(found, headers=http_errors.HEADERS, media_type=metrics.MEDIA)
 
@@ -191,10 +205,10 @@ class Api:
         return _json(200, answers.Health("ok"))
 
     async def _ready(self, _: Request) -> Response:
-        why = [self._hands.writer.trouble, self._hands.trouble()]
+        why = [self._context.writer.trouble, self._context.trouble()]
         if not any(why):
             with anyio.move_on_after(_READY_S) as patience:
-                await self._hands.writer.run(lambda _: None)
+                await self._context.writer.run(lambda _: None)
             why.append("the store does not answer" if patience.cancelled_caught else "")
         why = [one for one in why if one]
         return _json(503 if why else 200, answers.Health("not ready" if why else "ok", why))
@@ -233,22 +247,6 @@ def _decode(sent: bytes, kind: type | None) -> Any:  # noqa: ANN401 - of this ki
         raise http_errors.Malformed(f"the body is not JSON: {error}") from None
 
 
-FOLDER = Path(__file__).parents[2] / "web"
-_FIRST = "index.html"
-_HEADERS = {
-    "Cache-Control": "no-cache",
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-
-
 class PageFile(msgspec.Struct, frozen=True):
     """A file of the page."""
 
@@ -261,7 +259,7 @@ class Page:
     """All files of the page; nothing else can be asked for."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
-        """Read them."""
+        """Read all files of the page."""
         found = (file for file in folder.rglob("*") if file.is_file())
         self._files = {file.relative_to(folder).as_posix(): _read(file) for file in found}
 
@@ -293,7 +291,7 @@ def _read(file: Path) -> PageFile:
 
 
 def measure(db: Db, whole: Overviews, now: float) -> str:
-    """Measure everything."""
+    """Return all metrics as text."""
     view, tally = whole.overview(db, now, now), whole.tally
     rates = {name: getattr(view.rates, name) for name in ("submitted", "started", "ended")}
     queued = view.counts.get(State.QUEUED, 0)

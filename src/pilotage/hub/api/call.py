@@ -1,4 +1,4 @@
-"""The nouns of a request: what serves it, who asks, and what was asked."""
+"""One request to the API, its context, and the description of a route."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pilotage.store import Db, Writer
 
 
 class ApiContext(msgspec.Struct, frozen=True):
-    """What the API works with; whoever runs the hub hands it in."""
+    """The parts of the hub that the API uses."""
 
     writer: Writer
     #: Opens a connection for one thread; a read-only one will do.
@@ -34,7 +34,7 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ApiCall(msgspec.Struct, frozen=True):
     """One request, checked."""
 
-    hands: ApiContext
+    context: ApiContext
     grant: Grant
     #: Each of the type that the route names.
     path: Any
@@ -50,7 +50,7 @@ Kind = Literal["read", "write", "live"]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that can be asked for."""
+    """One route of the API."""
 
     method: str
     #: Below `/api/v1`.

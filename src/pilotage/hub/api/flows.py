@@ -1,4 +1,4 @@
-"""Flows: list, read, draw, submit, and change their course."""
+"""Flows: list, read, draw, submit and change them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import UNSET
 
 from pilotage.base import errors
-from pilotage.flow import deliver, detail, explain, moves, picture, read, sites, view, why
-from pilotage.flow.ends import outcome
+from pilotage.flow import explain, flow_outputs, moves, picture, read, sites, view
 from pilotage.flow.model import NewFlow
+from pilotage.flow.moves import outcome
+from pilotage.flow.rerun import rerun
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
 from pilotage.store import Db
@@ -32,10 +33,10 @@ def submit(db: Db, call: ApiCall) -> answers.FlowMade:
     """Start a flow."""
     wanted: queries.NewFlow = call.body
     asked = read.from_dict(wanted.flow, params=wanted.params)
-    # A key is its owner's: nobody else can be told the number of a flow by it, nor be in its way.
+    # A key belongs to its owner: others neither find a flow by it nor collide with it.
     key = f"api.{call.grant.owner}.{wanted.key or secrets.token_hex(12)}"
     new = NewFlow(flow=asked, key=key, owner=call.grant.owner, source="api", tag=wanted.tag)
-    project = call.hands.project
+    project = call.context.project
     notes = sites.check_flow(db, project.root, project.settings, asked, call.now)
     return answers.FlowMade(moves.submit(db, new, call.now), len(asked.steps), notes)
 
@@ -52,21 +53,21 @@ def show(db: Db, call: ApiCall) -> answers.FlowSheet:
     )  # fmt: skip
 
 
-def _came_out(db: Db, call: ApiCall, found: view.Sheet) -> dict[str, Any]:
+def _came_out(db: Db, call: ApiCall, found: view.FlowSheet) -> dict[str, Any]:
     """Return what came out of a flow that is done, as long as that is known."""
     if found.row.state != "done":
         return {"result": None, "files": []}
-    files = deliver.homes(db, found.row.id, str(call.hands.project.root))
+    files = flow_outputs.homes(db, found.row.id, str(call.context.project.root))
     return {"result": outcome(db, found.row.id), "files": files}
 
 
-def graph(db: Db, call: ApiCall) -> picture.Picture:
+def graph(db: Db, call: ApiCall) -> picture.FlowPicture:
     """Draw the steps of a flow."""
     return picture.draw(_sheet(db, call).steps)
 
 
-def _sheet(db: Db, call: ApiCall) -> view.Sheet:
-    project = call.hands.project
+def _sheet(db: Db, call: ApiCall) -> view.FlowSheet:
+    project = call.context.project
     return explain.sheet(db, call.path.id, call.now, project.settings, project.root)
 
 
@@ -81,28 +82,30 @@ def step(db: Db, call: ApiCall) -> answers.FlowStep:
             f"flow {number} has no step {name}", hint="GET /api/v1/flows/{id} has all"
         )
     silent = explain.silent(db, call.now)
-    whys = {each.item: why.task(each, silent, call.now) for each in found.open if each.step == name}
-    tasks = detail.tasks(
-        db, number, name, state=wanted.state, after=wanted.after, most=wanted.limit
-    )
-    told = detail.story(db, number, name, most=wanted.lines)
+    whys = {
+        each.item: explain.explain_task(each, silent, call.now)
+        for each in found.open
+        if each.step == name
+    }
+    tasks = view.tasks(db, number, name, state=wanted.state, after=wanted.after, most=wanted.limit)
+    told = view.story(db, number, name, most=wanted.lines)
     shown = [
         answers.FlowTask(**_facts(each), why=whys.get(each.item, each.reason)) for each in tasks
     ]
     return answers.FlowStep(one, shown, list(reversed(told)))
 
 
-_SAME = view.Row.__struct_fields__
+_SAME = view.FlowSummary.__struct_fields__
 
 
-def _facts(one: detail.Task) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in detail.Task.__struct_fields__}
+def _facts(one: view.TaskDetail) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in view.TaskDetail.__struct_fields__}
 
 
 def cancel(db: Db, call: ApiCall) -> answers.Became:
-    """Call a flow off."""
+    """Cancel a flow."""
     _own(db, call)
-    said = f"called off by {call.grant.owner or 'an admin'}"
+    said = f"cancelled by {call.grant.owner or 'an admin'}"
     return answers.Became(str(moves.cancel(db, call.path.id, said, call.now)))
 
 
@@ -110,13 +113,13 @@ def retry(db: Db, call: ApiCall) -> answers.FlowAgain:
     """Run a flow again from its failed steps, or from others."""
     _own(db, call)
     wanted: queries.Again = call.body
-    return answers.FlowAgain(moves.rerun(db, call.path.id, wanted.steps, call.now))
+    return answers.FlowAgain(rerun(db, call.path.id, wanted.steps, call.now))
 
 
 def _own(db: Db, call: ApiCall) -> None:
     row = view.row(db, call.path.id)
     if not call.grant.acts_for(row.owner):
         raise errors.Denied(
-            f"flow {row.id} belongs to {row.owner or 'nobody'}",
+            f"flow {row.id} belongs to {row.owner or 'no owner'}",
             hint="only its owner and an admin may change it",
         )

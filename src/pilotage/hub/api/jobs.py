@@ -1,4 +1,4 @@
-"""Jobs: list, read, submit, and change their course."""
+"""Jobs: list, read, submit, change, explain, and read their logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pilotage.match import submission
 from pilotage.match.where import places
 from pilotage.result import story
 from pilotage.status import sites
-from pilotage.status.explain import Witness
+from pilotage.status.explain import JobExplainer
 from pilotage.store import Db
 
 #: A list that finds little looks on for so long, in seconds; who asks may go on from there.
@@ -84,7 +84,7 @@ def show(db: Db, call: ApiCall) -> answers.JobSheet:
         state=str(job.state),
         pilot=_pilot(attempts[-1].starter) if attempts else None,
         place=places(db, [job.id]).get(job.id),
-        # Where the starter's lock is, is nobody's business.
+        # The path of the starter's lock is internal.
         attempts=[msgspec.structs.replace(one, starter="") for one in attempts],
         result=None if body is None else text.load(body),
     )
@@ -99,7 +99,7 @@ _SAME = (
 def submit(db: Db, call: ApiCall) -> answers.Numbers:
     """Queue jobs, all or none."""
     wanted: queries.Submission = call.body
-    project = call.hands.project
+    project = call.context.project
     for item in wanted.jobs:
         submission.check(item)
     specs = (item.spec for item in wanted.jobs)
@@ -109,13 +109,13 @@ def submit(db: Db, call: ApiCall) -> answers.Numbers:
 
 
 def verb(change: Callable[..., State]) -> Callable[[Db, ApiCall], answers.Became]:
-    """Make what changes the course of a job; it must be one's own."""
+    """Return a handler that changes a job of the caller."""
 
     def act(db: Db, call: ApiCall) -> answers.Became:
         job = records.get(db, call.path.id)
         if not call.grant.acts_for(job.owner):
             raise errors.Denied(
-                f"job {job.id} belongs to {job.owner or 'nobody'}",
+                f"job {job.id} belongs to {job.owner or 'no owner'}",
                 hint="only its owner and an admin may change it",
             )
         return answers.Became(str(change(db, job, now=call.now)))
@@ -129,17 +129,17 @@ cancel, hold, release, retry = (
 
 
 def explain(db: Db, call: ApiCall) -> answers.WhyView:
-    """Say why a job is where it is."""
+    """Return why a job is where it is."""
     job = records.get(db, call.path.id)
-    project = call.hands.project
-    witness = Witness(db, project.settings, now=call.now, running=True, root=project.root)
+    project = call.context.project
+    witness = JobExplainer(db, project.settings, now=call.now, running=True, root=project.root)
     found = explaining.explain(witness.facts(job.id))
     reasons = [answers.WhyReason(one.text, one.detail) for one in found.reasons]
     return answers.WhyView(job.id, str(job.state), found.headline, reasons, found.suggestion)
 
 
 def told(db: Db, call: ApiCall) -> answers.Told:
-    """Tell all that happened to a job."""
+    """Return all that happened to a job."""
     found = story.tell(db, call.path.id)
     job = found.job
     return answers.Told(
@@ -158,7 +158,7 @@ def log(db: Db, call: ApiCall) -> answers.Written:
     job, now = call.path.id, call.now
     if attempt.ended is None and logs.due(db, job, now):
         # Who reads it need not wait for that.
-        call.hands.writer.submit(lambda store: logs.follow(store, job, now))
+        call.context.writer.submit(lambda store: logs.follow(store, job, now))
     file = logs.path(attempt.dir, wanted.stream)
     start = wanted.offset if wanted.offset >= 0 else max(0, logs.size(file) + wanted.offset)
     ended = attempt.ended is not None

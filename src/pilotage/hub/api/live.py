@@ -1,4 +1,4 @@
-"""What changes, as it changes: one look at the store for all who watch, sent as events."""
+"""Live updates: changes in the store, sent to all listeners as server-sent events."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pilotage.hub.api.reader import Readers
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.hub")
-#: Between two looks, in seconds: at least, and at most while somebody watches.
+#: Seconds between two reads: at least, and at most while there are listeners.
 _LEAST_S = 0.05
 _MOST_S = 0.5
 #: How often each kind of event is sent at most.
 _EVERY_S = {"jobs": 0.25, "flows": 0.5, "overview": 1.0, "alarms": 1.0, "pilots": 2.0}
 #: Silence is broken so often, so that both ends know that the line stands.
 _HEARTBEAT_S = 15.0
-#: Lines whose jobs are sent with one event; with more the page reads its list anew.
+#: Lines whose jobs are sent with one event; with more the page reloads its list.
 _MOST_LINES = 1000
 _MOST_PILOTS = 2000
 _MOST_FLOWS = 100
@@ -39,7 +39,7 @@ _QUEUE = 64
 
 
 class Live:
-    """Follows the journal while somebody watches."""
+    """Follows the journal while there are listeners."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Live:
         now: Callable[[], float],
         call_soon: Callable[..., Any],
     ) -> None:
-        """Ring through the event loop's `call_soon_threadsafe`."""
+        """Wake through the event loop's `call_soon_threadsafe`."""
         self.readers = readers
         self.closed = False
         #: The newest line of the journal, and how often it was another.
@@ -61,18 +61,18 @@ class Live:
         self._watchers = 0
         self._ears: set[MemoryObjectSendStream[bytes]] = set()
         self._line = 0
-        #: The newest line of the story of flows that was told.
+        #: The newest line of the story of flows that was sent.
         self._flow_line: int | None = None
         self._sent: dict[str, float] = {}
         self._told: dict[str, Any] = {}
         self._flown: dict[int, answers.PilotRow] = {}
 
     def poke(self) -> None:
-        """Look soon: something was written; from any thread."""
+        """Read soon: the store has changed; callable from any thread."""
         self._bell.set()
 
     def close(self) -> None:
-        """Let everybody go who waits or listens."""
+        """Disconnect all listeners."""
         self.closed = True
         self._move()
         for ear in list(self._ears):
@@ -80,7 +80,7 @@ class Live:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Have the journal followed while the block runs."""
+        """Follow the journal while the block runs."""
         self._watchers += 1
         self.poke()
         try:
@@ -166,7 +166,7 @@ class Live:
         return [event(kind, facts)]
 
     def _flows(self, db: Db) -> list[bytes]:
-        """Write the flows of which something was told since."""
+        """Write the flows that have changed since."""
         last = int(db.value("see_line"))
         before, self._flow_line = self._flow_line, last
         if before is None or before == last:
@@ -176,7 +176,7 @@ class Live:
         return [event("flows", {"flows": rows, "more": len(changed) > _MOST_FLOWS})]
 
     def _pilots(self, db: Db) -> list[bytes]:
-        """Write the pilots that are not as they were told last."""
+        """Write the pilots that have changed since they were sent last."""
         after = int(db.value("api_pilot_last")) - _MOST_PILOTS
         since = self._now() - 60.0
         rows = db.rows("api_pilots_live", after=after, since=since, most=_MOST_PILOTS)
@@ -240,7 +240,7 @@ def event(name: str, facts: Any, line: int | None = None) -> bytes:  # noqa: ANN
 
 
 _MOST = 1000
-#: Lines of the journal that are looked at in one go.
+#: Lines of the journal that are read at once.
 _WINDOW = 50_000
 
 

@@ -1,4 +1,4 @@
-"""The description of the API for programs, made from the table of routes and the types in it."""
+"""The OpenAPI document, made from the table of routes and its types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How things stand, in one answer."""
+"""Summary of the hub: counts and rates of jobs, pilots, cores and alarms."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from pilotage.job.machine import FINAL
 from pilotage.job.model import State
 from pilotage.store import Db
 
-#: Rates are of so many seconds.
+_HISTORY_S = 3600.0
+#: A site without samples for this time is not counted.
+_STALE_S = 60.0
+#: Seconds over which rates are measured.
 _SPAN_S = 60.0
-#: Behind by more lines than this, counting anew is quicker than following.
+#: Behind by more lines than this, counting again is quicker than following.
 _MOST_LINES = 100_000
 _RECENT = 20_000
-#: Jobs that were forgotten leave no line: everything is counted anew after so long, or after so
-#: many times as long as counting takes.
-_ANEW_S = 60.0
-_ANEW_TIMES = 200.0
+#: Jobs that were forgotten leave no line: everything is counted again after this time, or
+#: after a multiple of the time that counting takes.
+_RECOUNT_S = 60.0
+_RECOUNT_TIMES = 200.0
 
 
 class JobCounts:
     """Counts of jobs; one thread at a time."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start empty."""
         #: Jobs by state.
         self.counts: Counter[str] = Counter()
         #: Since this process began to look: jobs submitted and started, and ends by state.
@@ -39,7 +42,7 @@ class JobCounts:
         self.ended: Counter[str] = Counter()
         self._line = -1
         self._job = 0
-        self._anew = 0.0
+        self._recount = 0.0
         self._steps: deque[tuple[float, int, int, int]] = deque()
 
     def catch_up(self, db: Db, now: float) -> None:
@@ -53,7 +56,7 @@ class JobCounts:
             self._look_back(db, last, newest, now)
         elif last > self._line:
             self._note(now, newest - self._job, Counter(self._lines(db, last)), total=True)
-        if first or last - self._line > _MOST_LINES or time.monotonic() > self._anew:
+        if first or last - self._line > _MOST_LINES or time.monotonic() > self._recount:
             self._count(db)
         elif last > self._line:
             self._follow(db, last)
@@ -62,7 +65,7 @@ class JobCounts:
             self._steps.popleft()
 
     def rates(self, now: float) -> Rates:
-        """Say how fast jobs come, start and end."""
+        """Return the rates at which jobs are submitted, started and ended."""
         if not self._steps:
             return Rates(0.0, 0.0, 0.0)
         span = min(_SPAN_S, max(1.0, now - self._steps[0][0]))
@@ -93,7 +96,7 @@ class JobCounts:
         began = time.monotonic()
         self.counts = Counter(dict(db.rows("api_counts")))
         took = time.monotonic() - began
-        self._anew = began + max(_ANEW_S, took * _ANEW_TIMES)
+        self._recount = began + max(_RECOUNT_S, took * _RECOUNT_TIMES)
 
     def _follow(self, db: Db, last: int) -> None:
         for state, before, count in db.rows("api_moves", after=self._line, until=last):
@@ -103,16 +106,11 @@ class JobCounts:
         self.counts = +self.counts
 
 
-_HISTORY_S = 3600.0
-#: A site that has not been sampled for so long counts no more.
-_STALE_S = 60.0
-
-
 class Overviews:
-    """What answers share: counts that are kept, and answers that cost much."""
+    """Counts and expensive answers, kept for all requests."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start empty."""
         self.tally = JobCounts()
         self.memo = Memo()
         self._lock = threading.Lock()
@@ -123,7 +121,7 @@ class Overviews:
             self.tally.catch_up(db, now)
 
     def overview(self, db: Db, now: float, since: float) -> answers.Overview:
-        """Say how things stand, with the history since a time."""
+        """Return the summary, with the history since a time."""
         self.count(db, now)
         last = db.rows("api_history", since=now - _STALE_S)
         cpus, used = last[-1][2:] if last else self.cores(db)
@@ -144,7 +142,7 @@ class Overviews:
         return self.memo.get("pilots", lambda: dict(db.rows("api_pilot_counts")))
 
     def cores(self, db: Db) -> tuple[int, int]:
-        """Count cores and those in use, where no sample tells."""
+        """Count cores and those in use, where there is no sample."""
         return self.memo.get("cores", lambda: pilots.cores(db))
 
     def owners(self, db: Db) -> list[tuple[Any, ...]]:
@@ -161,5 +159,5 @@ class Overviews:
 
 
 def alarms(db: Db) -> list[answers.Alarm]:
-    """Read what needs a person."""
+    """Read the alarms."""
     return [answers.Alarm(*one) for one in db.rows("alarm_all")]

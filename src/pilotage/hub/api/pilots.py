@@ -1,4 +1,4 @@
-"""Pilots, how full sites were, and who has used how much."""
+"""Pilots, use of sites over time, and shares of owners."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from msgspec import UNSET
 from pilotage.base import errors, text, units
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
-from pilotage.match.share import group_of
+from pilotage.match import share as usage
 from pilotage.pilot.model import NodeFacts
-from pilotage.project.settings import Owner
+from pilotage.project import settings
 from pilotage.store import Db
 
 _HOUR_S = 3600.0
 _MOST_JOBS = 1000
 _MOST_SAMPLES = 20_000
-_NOBODY = Owner()
 
 
 def row(facts: tuple[Any, ...]) -> answers.PilotRow:
@@ -35,7 +34,7 @@ def _fields(facts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _node(body: str) -> NodeFacts | None:
-    """Read what a node said of itself; one that has not come yet has said nothing."""
+    """Read the facts of a node; None if it has not reported yet."""
     try:
         return msgspec.convert(text.load(body or "null"), NodeFacts)
     except msgspec.ValidationError:
@@ -76,7 +75,7 @@ def _missing(number: int) -> errors.NotFound:
 
 
 def verb(asked: str) -> Callable[[Db, ApiCall], answers.Became]:
-    """Make what asks a pilot for something."""
+    """Return a handler that drains or stops a pilot."""
 
     def act(db: Db, call: ApiCall) -> answers.Became:
         number = call.path.id
@@ -96,7 +95,7 @@ drain, stop = verb("drain"), verb("stop")
 
 
 def samples(db: Db, call: ApiCall) -> answers.Samples:
-    """Tell how full sites were."""
+    """Return the use of sites over time."""
     wanted: queries.SamplesAsk = call.query
     since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
     rows = db.rows("api_samples", since=since, most=_MOST_SAMPLES)
@@ -104,41 +103,19 @@ def samples(db: Db, call: ApiCall) -> answers.Samples:
 
 
 def shares(db: Db, call: ApiCall, owners: list[tuple[str, str, int]]) -> answers.Shares:
-    """Tell who has used how much, and what they are due."""
-    share = call.hands.project.settings.share
+    """Return usage and entitlement of all owners."""
+    share = call.context.project.settings.share
     half_life = units.seconds(share.half_life)
-    due = share.user | share.group
-    counts = {(owner, state): count for owner, state, count in owners}
-    used = {
-        owner: (value * 2.0 ** (min(0.0, since - call.now) / half_life), total)
-        for owner, value, since, total in db.rows("usage_all")
-    }
-    names = sorted({*used, *(owner for owner, _ in counts), *share.user})
-    parts = share_of(
-        {name: due.get(name, _NOBODY).weight for name in {*names, *share.group}}, names
+    found = usage.table(
+        db.rows("usage_all"), owners, settings.slices(share), share.user, half_life, call.now
     )
-    rows = []
-    for owner in names:
-        slice_ = due.get(owner, _NOBODY)
-        now, total = used.get(owner, (0.0, 0.0))
-        running, queued = (counts.get((owner, state), 0) for state in ("running", "queued"))
-        quota = slice_.quota or None
-        rows.append(
-            answers.ShareRow(owner, now, total, running, queued, slice_.weight, parts[owner], quota)
-        )
-    return answers.Shares(half_life, rows)
-
-
-def share_of(weights: dict[str, float], owners: list[str]) -> dict[str, float]:
-    """Say which part of all is due to each owner: first among the groups, then in the group."""
-    groups: dict[str, float] = {}
-    inside: dict[str, float] = {}
-    for owner in owners:
-        group = group_of(owner)
-        groups[group] = weights.get(group, 1.0)
-        inside[group] = inside.get(group, 0.0) + weights[owner]
-    whole = sum(groups.values())
-    return {
-        owner: groups[group_of(owner)] / whole * weights[owner] / inside[group_of(owner)]
-        for owner in owners
-    }
+    return answers.Shares(
+        half_life,
+        [
+            answers.ShareRow(
+                one.owner, one.usage, one.total, one.running, one.queued, one.slice.weight,
+                one.part, one.slice.quota,
+            )
+            for one in found
+        ],
+    )  # fmt: skip

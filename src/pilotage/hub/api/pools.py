@@ -1,4 +1,4 @@
-"""Pools: what each sees, does and why, and whether it is paused."""
+"""Pools: state, reasons, samples, pause, and demand set from outside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
 from pilotage.hub.metrics import Family
 from pilotage.pool import files, state, view
-from pilotage.pool.state import Set, Taken
+from pilotage.pool.state import PoolOverrides, Taken
 from pilotage.pool.view import Look
 from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
@@ -24,12 +24,12 @@ _STALE_S = 300.0
 
 def index(db: Db, call: ApiCall) -> answers.Pools:
     """List the pools of the project."""
-    found = view.pools(db, call.hands.project.root, call.hands.clock.now())
+    found = view.pools(db, call.context.project.root, call.context.clock.now())
     return answers.Pools(found, call.grant.covers(TokenScope.ADMIN))
 
 
 def samples(db: Db, call: ApiCall) -> answers.PoolSamples:
-    """Tell how pools were."""
+    """Return samples of pools."""
     wanted: queries.PoolSamplesAsk = call.query
     since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
     step = max(0.001, (call.now - since) / wanted.points)
@@ -37,12 +37,12 @@ def samples(db: Db, call: ApiCall) -> answers.PoolSamples:
 
 
 def pause(db: Db, call: ApiCall) -> answers.Became:
-    """Leave a pool as it is."""
+    """Pause a pool."""
     return _ask(db, call, pause=True)
 
 
 def resume(db: Db, call: ApiCall) -> answers.Became:
-    """Let a pool go on."""
+    """Resume a pool."""
     return _ask(db, call, pause=False)
 
 
@@ -57,7 +57,7 @@ def allow(db: Db, call: ApiCall) -> answers.Became:
 def reset(db: Db, call: ApiCall) -> answers.Became:
     """Forget what a person has set."""
     root, name = named(call)
-    view.change(db, root, name, Set())
+    view.change(db, root, name, PoolOverrides())
     return answers.Became("as its file says")
 
 
@@ -69,14 +69,14 @@ def _ask(db: Db, call: ApiCall, *, pause: bool) -> answers.Became:
 
 def named(call: ApiCall) -> tuple[Path, str]:
     """Find the pool that is meant; whatever else is named is not there."""
-    root, name = call.hands.project.root, call.path.name
+    root, name = call.context.project.root, call.path.name
     if name not in files.names(root):
         raise errors.NotFound(f"there is no pool {name}", hint="GET /api/v1/pools lists them")
     return root, name
 
 
 def families(db: Db, now: float) -> list[Family]:
-    """Measure the pools that somebody looks after."""
+    """Return the metrics of pools."""
     last = {one.pool: one for one in view.samples(db, now - _STALE_S)}
     words = {
         "supply": "Cores that pools have.",
@@ -96,13 +96,13 @@ def families(db: Db, now: float) -> list[Family]:
 
 
 def show(db: Db, call: ApiCall) -> Look:
-    """See one pool."""
+    """Read one pool."""
     root, name = named(call)
     return view.pool(db, root, name, call.now)
 
 
 def demand(db: Db, call: ApiCall) -> Taken:
-    """Ask a pool for so many cores."""
+    """Ask a pool for a number of cores."""
     asked: queries.Demand = call.body
     name = call.path.name
     if not call.grant.steers(name):

@@ -1,4 +1,4 @@
-"""What comes in by the API: closed and bounded; an unknown field is a mistake."""
+"""Parameters and bodies of requests; unknown fields are errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from pilotage.flow.model import State as FlowState
+from pilotage.flow.model import FlowState
 from pilotage.job.model import Binding, JobSpec
 from pilotage.job.model import State as JobState
 from pilotage.pilot.model import PilotState
@@ -42,7 +42,7 @@ Sites = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@,-]{0,1300}$")]
 
 
 class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request says."""
+    """Body of a request."""
 
 
 class One(Ask, frozen=True):
@@ -64,7 +64,7 @@ class Named(Ask, frozen=True):
 
 
 class JobsAsk(Ask, frozen=True):
-    """Which jobs are meant."""
+    """Filter of jobs."""
 
     state: JobStates | UnsetType = UNSET
     #: Glob of the name.
@@ -97,7 +97,7 @@ class Submission(Ask, frozen=True):
 
 
 class FlowsAsk(Ask, frozen=True):
-    """Which workflows are meant."""
+    """Filter of workflows."""
 
     state: FlowStates | UnsetType = UNSET
     #: Glob of the name.
@@ -131,7 +131,7 @@ class StepOf(Ask, frozen=True):
 
 
 class StepAsk(Ask, frozen=True):
-    """Which tasks of a step are meant."""
+    """Filter of the tasks of a step."""
 
     state: Annotated[str, Meta(pattern=f"^({'|'.join(FlowState)})?$")] = ""
     #: Only those after this place in the list.
@@ -144,18 +144,18 @@ class StepAsk(Ask, frozen=True):
 class Again(Ask, frozen=True):
     """From where a workflow runs again."""
 
-    #: None means from what failed or was called off.
+    #: None means from what failed or was cancelled.
     steps: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
 
 
 class DrainAsk(Ask, frozen=True):
-    """Why a site is to be given nothing more."""
+    """The reason to drain a site."""
 
     reason: Text = ""
 
 
 class LogAsk(Ask, frozen=True):
-    """Which part of what an attempt wrote."""
+    """Part of the output of an attempt."""
 
     stream: Literal["stdout", "stderr"] = "stdout"
     #: Nothing means the last one.
@@ -165,7 +165,7 @@ class LogAsk(Ask, frozen=True):
 
 
 class EndsAsk(Ask, frozen=True):
-    """Which ends are waited for, and how long."""
+    """Filter of ends, and how long to wait for one."""
 
     tag: Text = ""
     #: Only ends after this line of the journal; nothing means from now on.
@@ -174,7 +174,7 @@ class EndsAsk(Ask, frozen=True):
 
 
 class PilotsAsk(Ask, frozen=True):
-    """Which pilots are meant."""
+    """Filter of pilots."""
 
     state: PilotStates | UnsetType = UNSET
     before: Number | UnsetType = UNSET

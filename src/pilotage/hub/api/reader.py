@@ -1,4 +1,4 @@
-"""Reads that must not hold up the event loop: worker threads, each with a connection of its own."""
+"""Read the store in worker threads, each with its own connection."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Readers:
         return found
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         while self._free:
             self._free.pop().close()
 
@@ -59,7 +59,7 @@ class Memo:
         self._known: dict[str, tuple[float, Any]] = {}
 
     def get(self, name: str, read: Callable[[], _T]) -> _T:
-        """Return what is known, or read it."""
+        """Return the kept answer, or read it."""
         with self._lock:
             until, found = self._known.get(name, (0.0, None))
             began = time.monotonic()

@@ -1,28 +1,17 @@
-"""Everything that can be asked for, in one table."""
+"""The table of all routes of the API."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pilotage.flow.picture import Picture
-from pilotage.hub.api import (
-    answers,
-    flows,
-    jobs,
-    live,
-    pilots,
-    pools,
-    queries,
-    rules,
-    sites,
-    tokens,
-)
+from pilotage.flow.picture import FlowPicture
+from pilotage.hub.api import admin, answers, flows, jobs, live, pilots, pools, queries, sites
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Overviews
 from pilotage.pool.state import Taken
 from pilotage.pool.view import Look
 from pilotage.project.tokens import TokenScope
-from pilotage.status.sites import Seen
+from pilotage.status.sites import SiteStatus
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20
@@ -30,7 +19,7 @@ _READ, _USER, _ADMIN, _POOL = TokenScope.READ, TokenScope.USER, TokenScope.ADMIN
 
 
 def table(whole: Overviews) -> tuple[Route, ...]:
-    """List all routes; `whole` is what some of them share."""
+    """List all routes; `whole` has the answers that some of them share."""
     return (
         _get("/overview", whole.show, answers.Overview, "Summarise jobs, pilots and alarms."),
         _get(
@@ -39,26 +28,26 @@ def table(whole: Overviews) -> tuple[Route, ...]:
         ),
         Route(
             method="POST", path="/jobs", scope=_USER, kind="write", act=jobs.submit,
-            says="Queue jobs, all or none; they are safe when this is answered.",
+            says="Queue jobs, all or none; they are on disk when this is answered.",
             body=queries.Submission, most=_LARGE, answer=answers.Numbers, status=201,
         ),
         _get("/jobs/{id}", jobs.show, answers.JobSheet, "Read all about a job.", named=queries.One),
         _get(
-            "/jobs/{id}/explain", jobs.explain, answers.WhyView, "Say why a job is where it is.",
+            "/jobs/{id}/explain", jobs.explain, answers.WhyView, "Explain the state of a job.",
             named=queries.One,
         ),
         _get(
-            "/jobs/{id}/story", jobs.told, answers.Told, "Tell all that happened to a job.",
+            "/jobs/{id}/story", jobs.told, answers.Told, "Read the history of a job.",
             named=queries.One,
         ),
         _get(
-            "/jobs/{id}/logs", jobs.log, answers.Written, "Read a part of what a job wrote.",
+            "/jobs/{id}/logs", jobs.log, answers.Written, "Read a part of the log of a job.",
             named=queries.One, query=queries.LogAsk,
         ),
-        _post("/jobs/{id}/cancel", jobs.cancel, answers.Became, "Call a job off.", _USER),
-        _post("/jobs/{id}/hold", jobs.hold, answers.Became, "Keep a job from going on.", _USER),
-        _post("/jobs/{id}/release", jobs.release, answers.Became, "Let a held job go on.", _USER),
-        _post("/jobs/{id}/retry", jobs.retry, answers.Became, "Try a job again.", _USER),
+        _post("/jobs/{id}/cancel", jobs.cancel, answers.Became, "Cancel a job.", _USER),
+        _post("/jobs/{id}/hold", jobs.hold, answers.Became, "Hold a job.", _USER),
+        _post("/jobs/{id}/release", jobs.release, answers.Became, "Release a held job.", _USER),
+        _post("/jobs/{id}/retry", jobs.retry, answers.Became, "Retry a job.", _USER),
         Route(
             method="GET", path="/ends", scope=_READ, kind="live", act=live.wait,
             says="Read the ends of jobs, and wait for one.", query=queries.EndsAsk,
@@ -70,35 +59,35 @@ def table(whole: Overviews) -> tuple[Route, ...]:
         ),
         Route(
             method="POST", path="/flows", scope=_USER, kind="write", act=flows.submit,
-            says="Start a workflow; it is safe when this is answered.", body=queries.NewFlow,
+            says="Start a workflow; it is on disk when this is answered.", body=queries.NewFlow,
             most=_LARGE, answer=answers.FlowMade, status=201,
         ),
         _get(
             "/flows/{id}", flows.show, answers.FlowSheet,
-            "Read how far the steps of a workflow are, and why they wait.", named=queries.One,
+            "Read the progress of a workflow, and why steps wait.", named=queries.One,
         ),
         _get(
-            "/flows/{id}/graph", flows.graph, Picture,
+            "/flows/{id}/graph", flows.graph, FlowPicture,
             "Draw the steps of a workflow: boxes and arrows, each in its place.", named=queries.One,
         ),
         _get(
             "/flows/{id}/steps/{name}", flows.step, answers.FlowStep,
             "Read a step with its tasks and attempts.", named=queries.StepOf, query=queries.StepAsk,
         ),
-        _post("/flows/{id}/cancel", flows.cancel, answers.Became, "Call a workflow off.", _USER),
+        _post("/flows/{id}/cancel", flows.cancel, answers.Became, "Cancel a workflow.", _USER),
         Route(
             method="POST", path="/flows/{id}/retry", scope=_USER, kind="write", act=flows.retry,
             says="Run a workflow again from its failed steps, or from others.", named=queries.One,
             body=queries.Again, answer=answers.FlowAgain,
         ),
-        _get("/rules", rules.index, answers.RuleList, "List the rules in force."),
+        _get("/rules", admin.list_rules, answers.RuleList, "List the rules in force."),
         _post(
-            "/rules/{name}/enable", rules.enable, answers.Switched, "Let a rule take events.",
+            "/rules/{name}/enable", admin.enable_rule, answers.Switched, "Enable a rule.",
             _ADMIN, named=queries.Named,
         ),
         _post(
-            "/rules/{name}/disable", rules.disable, answers.Switched,
-            "Keep a rule from taking events.", _ADMIN, named=queries.Named,
+            "/rules/{name}/disable", admin.disable_rule, answers.Switched,
+            "Disable a rule.", _ADMIN, named=queries.Named,
         ),
         _get(
             "/pilots", pilots.index, answers.Pilots, "List pilots, the newest first.",
@@ -110,46 +99,47 @@ def table(whole: Overviews) -> tuple[Route, ...]:
         ),
         _post(
             "/pilots/{id}/drain", pilots.drain, answers.Became,
-            "Let a pilot finish what it has and take no more.", _ADMIN, named=queries.PilotNumber,
+            "Drain a pilot: it takes no more jobs.", _ADMIN, named=queries.PilotNumber,
         ),
         _post(
-            "/pilots/{id}/stop", pilots.stop, answers.Became, "Let a pilot leave now.", _ADMIN,
+            "/pilots/{id}/stop", pilots.stop, answers.Became, "Stop a pilot now.", _ADMIN,
             named=queries.PilotNumber,
         ),
-        _get("/sites", sites.index, answers.SiteList, "List sites, and how they are."),
+        _get("/sites", sites.index, answers.SiteList, "List sites and their state."),
         _get(
-            "/sites/{name}", sites.show, Seen, "Read how a site is.", named=queries.Named,
+            "/sites/{name}", sites.show, SiteStatus, "Read the state of a site.",
+            named=queries.Named,
         ),
         Route(
             method="POST", path="/sites/{name}/drain", scope=_ADMIN, kind="write",
-            act=sites.drain, says="Give a site nothing more.", named=queries.Named,
+            act=sites.drain, says="Drain a site: it gets no more jobs.", named=queries.Named,
             query=queries.DrainAsk, answer=answers.Became,
         ),
         _post(
-            "/sites/{name}/resume", sites.resume, answers.Became, "Give a site work again.", _ADMIN,
+            "/sites/{name}/resume", sites.resume, answers.Became, "Resume a site.", _ADMIN,
             named=queries.Named,
         ),
         _get(
             "/pools", pools.index, answers.Pools, "List pools, what each does and why.", scope=_POOL
         ),
         _get(
-            "/pools/samples", pools.samples, answers.PoolSamples, "Tell how pools were.",
+            "/pools/samples", pools.samples, answers.PoolSamples, "Read samples of pools.",
             query=queries.PoolSamplesAsk,
         ),
         _get(
-            "/pools/{name}", pools.show, Look, "See one pool.", named=queries.Named, scope=_POOL
+            "/pools/{name}", pools.show, Look, "Read one pool.", named=queries.Named, scope=_POOL
         ),
         Route(
             method="PUT", path="/pools/{name}/demand", scope=_POOL, kind="write",
-            act=pools.demand, says="Ask a pool that is steered from outside for cores.",
+            act=pools.demand, says="Set the demand of a pool that is controlled from outside.",
             named=queries.Named, body=queries.Demand, answer=Taken,
         ),
         _post(
-            "/pools/{name}/pause", pools.pause, answers.Became, "Leave a pool as it is.", _ADMIN,
+            "/pools/{name}/pause", pools.pause, answers.Became, "Pause a pool.", _ADMIN,
             named=queries.Named,
         ),
         _post(
-            "/pools/{name}/resume", pools.resume, answers.Became, "Let a pool go on.", _ADMIN,
+            "/pools/{name}/resume", pools.resume, answers.Became, "Resume a pool.", _ADMIN,
             named=queries.Named,
         ),
         _post(
@@ -157,27 +147,27 @@ def table(whole: Overviews) -> tuple[Route, ...]:
             "Allow what a pool asks for, up to its maximum.", _ADMIN, named=queries.Named,
         ),
         _post(
-            "/pools/{name}/reset", pools.reset, answers.Became, "Go back to what its file says.",
+            "/pools/{name}/reset", pools.reset, answers.Became, "Reset a pool to its file.",
             _ADMIN, named=queries.Named,
         ),
         _get(
-            "/samples", pilots.samples, answers.Samples, "Tell how full sites were.",
+            "/samples", pilots.samples, answers.Samples, "Read the use of sites over time.",
             query=queries.SamplesAsk,
         ),
-        _get("/shares", whole.shares, answers.Shares, "Tell who has used how much."),
-        _get("/tokens", tokens.index, answers.Tokens, "List all tokens.", scope=_ADMIN),
+        _get("/shares", whole.shares, answers.Shares, "Read the usage and shares of owners."),
+        _get("/tokens", admin.index, answers.Tokens, "List all tokens.", scope=_ADMIN),
         Route(
-            method="POST", path="/tokens", scope=_ADMIN, kind="write", act=tokens.make,
-            says="Make a token; its text is told this once.", body=queries.NewToken,
+            method="POST", path="/tokens", scope=_ADMIN, kind="write", act=admin.make,
+            says="Make a token; its text is shown only once.", body=queries.NewToken,
             answer=answers.NewTokenView, status=201,
         ),
         Route(
-            method="DELETE", path="/tokens/{id}", scope=_ADMIN, kind="write", act=tokens.revoke,
-            says="Let a token count no longer.", named=queries.One, answer=answers.Became,
+            method="DELETE", path="/tokens/{id}", scope=_ADMIN, kind="write", act=admin.revoke,
+            says="Revoke a token.", named=queries.One, answer=answers.Became,
         ),
         Route(
             method="GET", path="/stream", scope=_READ, kind="live", act=_nowhere,
-            says="Follow what changes, as server-sent events: jobs, flows, pilots, alarms.",
+            says="Follow changes, as server-sent events: jobs, flows, pilots, alarms.",
             answer=None, media="text/event-stream",
         ),
     )  # fmt: skip
@@ -202,5 +192,5 @@ def _post(
     )  # fmt: skip
 
 
-def _nowhere(*_: Any) -> None:  # noqa: ANN401 - of any kind: nobody calls it
+def _nowhere(*_: Any) -> None:  # noqa: ANN401 - of any kind: never called
     raise AssertionError("the application answers this itself")

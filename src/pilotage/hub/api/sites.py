@@ -1,4 +1,4 @@
-"""Sites: how they are, and whether they are given work."""
+"""Sites: their state, and whether they get work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def index(db: Db, call: ApiCall) -> answers.SiteList:
     return answers.SiteList(*_look(db, call))
 
 
-def show(db: Db, call: ApiCall) -> site_view.Seen:
-    """Read how a site is."""
+def show(db: Db, call: ApiCall) -> site_view.SiteStatus:
+    """Read the state of a site."""
     name = call.path.name
     found = next((one for one in _look(db, call).sites if one.name == name), None)
     if found is None:
@@ -27,12 +27,12 @@ def show(db: Db, call: ApiCall) -> site_view.Seen:
 
 
 def drain(db: Db, call: ApiCall) -> answers.Became:
-    """Give a site nothing more."""
+    """Drain a site."""
     return _ask(db, call, "drain", call.query.reason)
 
 
 def resume(db: Db, call: ApiCall) -> answers.Became:
-    """Give a site work again."""
+    """Resume a site."""
     return _ask(db, call, "", "")
 
 
@@ -42,13 +42,13 @@ def _ask(db: Db, call: ApiCall, asked: str, why: str) -> answers.Became:
     return answers.Became(asked or "open")
 
 
-def _look(db: Db, call: ApiCall) -> site_view.Looked:
-    project = call.hands.project
-    return site_view.look(db, project.root, project.settings, call.hands.clock.now())
+def _look(db: Db, call: ApiCall) -> site_view.SiteList:
+    project = call.context.project
+    return site_view.look(db, project.root, project.settings, call.context.clock.now())
 
 
 def families(db: Db, now: float) -> list[Family]:
-    """Measure the sites that are heard of by the broker."""
+    """Return the metrics of edge sites."""
     heard = view.look(db, now)
     if not heard.edges:
         return []

@@ -107,7 +107,7 @@ def _name(found: re.Match[str]) -> str:
 
 
 def _mended(node: Node) -> Node:
-    """Put units to numbers, and make comparisons of text deaf to case."""
+    """Add units to numbers, and make comparisons of text case-insensitive."""
     match node:
         case Pair(sign, left, right) if sign in value.COMPARE:
             return _compared(sign, left, right)

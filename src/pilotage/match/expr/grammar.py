@@ -1,4 +1,4 @@
-"""From the words of an expression to its tree, by Pratt's way: what binds tighter is read first."""
+"""Parse the tokens of an expression into its tree (a Pratt parser)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An expression that has been read, ready to be asked."""
+"""A compiled expression."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Expr:
         return value.clean(self._closure(offer, job))
 
     def holds(self, offer: value.Attributes, job: value.Attributes) -> bool:
-        """Say whether it is true, and not false, undefined or something else."""
+        """Return whether it is true, and not false, undefined or something else."""
         for clause in self._clauses:  # noqa: SIM110 - a generator takes twice the time
             if clause(offer, job) is not True:
                 return False

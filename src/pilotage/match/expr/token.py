@@ -1,4 +1,4 @@
-"""From the text of an expression to its words."""
+"""Split the text of an expression into tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pilotage.base import errors, units
 
-#: An expression has at most so many characters.
+#: An expression has at most this many characters.
 LONGEST = 4096
 
 Kind = Literal["number", "text", "name", "sign", "end"]
@@ -42,7 +42,7 @@ _MEANT = {
 
 
 class ExprToken(NamedTuple):
-    """One word of an expression."""
+    """One token of an expression."""
 
     kind: Kind
     #: As it stands there, and `and` for `&&`.
@@ -54,7 +54,7 @@ class ExprToken(NamedTuple):
 
 
 def wrong(at: int, words: str, hint: str = "") -> errors.BadRule:
-    """Say what is wrong with an expression, and where."""
+    """Return what is wrong with an expression, and where."""
     return errors.BadRule(f"at character {at + 1} of the expression: {words}", hint=hint)
 
 

@@ -129,7 +129,7 @@ CALCULATE = {
 
 
 def same(left: object, right: object) -> bool:
-    """Say whether two values are one and the same; undefined is the same as undefined."""
+    """Return whether two values are one and the same; undefined is the same as undefined."""
     left, right = clean(left), clean(right)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         kinds = isinstance(left, Version) is isinstance(right, Version)
@@ -138,7 +138,7 @@ def same(left: object, right: object) -> bool:
 
 
 def member(value: object, of: object) -> bool | None:
-    """Say whether a list has a value."""
+    """Return whether a list has a value."""
     if value is None or not isinstance(of, (list, tuple)) or len(of) > LONGEST:
         return None
     equal = COMPARE["=="]

@@ -62,7 +62,7 @@ def changed(shared: Iterable[Placed]) -> list[str]:
 
 
 def join(source: str, target: str, one: Mapping[str, Any], *, copy: bool = False) -> bool:
-    """Give a file its second name; copy it where that cannot be done. Tell whether it is one."""
+    """Give a file its second name; copy it where that cannot be done. Return whether it is one."""
     mode = int(one.get("mode", 0o644))
     executable = os.stat(source).st_mode & _EXECUTABLE
     # The mode belongs to the content, so all jobs that read it have the same.
@@ -82,7 +82,7 @@ def join(source: str, target: str, one: Mapping[str, Any], *, copy: bool = False
 
 
 def facts(path: str) -> tuple[int, int]:
-    """Tell what changes when a file is written to."""
+    """Return what changes when a file is written to."""
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
 

@@ -121,7 +121,7 @@ def _for_apptainer(source: str, digest: str) -> str:
 
 
 def _is_oci(source: str) -> bool:
-    """Tell the two kinds of archives apart."""
+    """Distinguish the two kinds of archives."""
     import tarfile
 
     try:

@@ -31,7 +31,7 @@ _OPTION = re.compile(
     r"|disable_hardlink|compression=yes|max_conns=[1-8]|dcache_timeout=[0-9]{1,5}"
 )
 #: A server that went away is looked for again; programs and devices that come from elsewhere lend
-#: nobody a right.
+#: no right.
 _OPTIONS = ("idmap=user", "reconnect", "nosuid", "nodev", "noatime", "fsname=pilotage")
 
 _CONFIG = """Host *
@@ -147,14 +147,14 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, sig
     signal.signal(number, signal.SIG_IGN)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-# The mount must not outlive us, also if we are killed: whoever made it hears that our end of the
-# line is gone.
+# The mount must not outlive us, also if we are killed: the process that made it sees that our end
+# of the line is gone.
 _KEEP = """
 import os, subprocess, sys, threading
 size = int(sys.argv[1])
 child = subprocess.Popen(sys.argv[2 + size:], stdin=subprocess.DEVNULL)
 def watch():
-    # Not by `sys.stdin`: whoever ends while another thread reads that ends with a complaint.
+    # Not by `sys.stdin`: a process that ends while another thread reads it prints an error.
     while os.read(0, 4096):
         pass
     subprocess.call(sys.argv[2:2 + size], stdin=subprocess.DEVNULL)
@@ -210,7 +210,7 @@ def shown(launch: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _podman(item: Mapping[str, Any]) -> bool:
-    """Tell whether the job runs where this user's containers have a view of their own."""
+    """Return whether the job runs where this user's containers have a view of their own."""
     sandbox = item.get("launch", {}).get("sandbox") or {}
     return sandbox.get("kind") == "podman" and os.geteuid() != 0
 
@@ -221,7 +221,7 @@ def _check_machine() -> None:
     if not _unmounter():
         raise NotMountedError("this node has no `fusermount3`, so data cannot be mounted here")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        raise NotMountedError("this node lets nobody use /dev/fuse, so data cannot be mounted here")
+        raise NotMountedError("this node has no usable /dev/fuse, so data cannot be mounted here")
 
 
 def _unmounter() -> str:
@@ -271,13 +271,13 @@ def _wait(
 
 
 def _there(path: str, inside: tuple[str, ...]) -> bool:
-    """Tell whether what is mounted answers, and not the folder below it after all."""
+    """Return whether what is mounted answers, and not the folder below it after all."""
     # If `sshfs` cannot connect, it takes away what it has mounted, and then the folder answers.
     return _is_mounted(path, inside) and _answers(path, inside) and _is_mounted(path, inside)
 
 
 def _is_mounted(path: str, inside: tuple[str, ...] = ()) -> bool:
-    """Tell whether something is mounted, without asking what is mounted there."""
+    """Return whether something is mounted, without asking what is mounted there."""
     wanted = path.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
     if inside:
         # Into a file: podman may leave a process behind that holds on to what it was given.

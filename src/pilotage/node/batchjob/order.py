@@ -73,7 +73,7 @@ class OrderError(Exception):
 
 
 def index(env: Mapping[str, str], count: int) -> int:
-    """Tell which of so many items is ours."""
+    """Return the index of this job's item."""
     if count == 1:
         return 0
     for name, first in _NUMBERS:
@@ -111,7 +111,7 @@ def items(folder: str) -> list[str]:
     """Read the items of a submission, each as JSON."""
     text = _text(os.path.join(folder, "order.json"))
     lines = text.rstrip("\n").split("\n")
-    # As the hand writes it: to read all of a large array would take each of its jobs long.
+    # As the login helper writes it: to read all of a large array would take each of its jobs long.
     if len(lines) > 2 and lines[0].endswith('"items":[') and lines[-1] == "]}":
         return [line.rstrip(",") for line in lines[1:-1]]
     try:

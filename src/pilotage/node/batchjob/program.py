@@ -76,7 +76,7 @@ class Area:
         return launch
 
     def clean(self) -> None:
-        """Remove what nobody needs any more, if that is wanted: inputs and our programs."""
+        """Remove inputs and our programs, if that is wanted."""
         if self._item.get("cleanup"):
             ours = [one["path"] for one in self._item.get("inputs") or ()]
             for path in (*ours, *self._programs):
@@ -88,7 +88,7 @@ class Area:
 
 
 _USAGE = 2
-#: There is no order, nobody could write, or the claim could not be made: nothing was run.
+#: There is no order, nothing could be written, or the claim failed: nothing was run.
 _NO_ORDER = 66
 _NO_EVIDENCE = 74
 _NO_CLAIM = 75
@@ -108,7 +108,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the item of a submission that this batch job is for, if nobody else does or did."""
+    """Run the item of a submission that this batch job is for, if no other process does or did."""
     if len(words) != 1:
         sys.stderr.write("usage: job FOLDER\n")
         return _USAGE
@@ -201,7 +201,7 @@ class Single:
         except Exception as error:  # noqa: BLE001 - whatever it was, the hub must hear of it
             words = f"{type(error).__name__}: {error}"
             if starter.ordered:
-                # It may run, so it is ended, and nobody may say that it did not.
+                # It may run, so it is ended, and must not be reported as not started.
                 return {**starter.bury(launch), "message": words}, {}
             return ending(key, "not_started", words), {}
         self._point("single.ran")
@@ -214,7 +214,7 @@ class Single:
         return end, found
 
     def _look(self, end: dict[str, Any], shared: Sequence[files.Placed]) -> dict[str, Any]:
-        """Describe what the payload has left; what is wrong with that is told with its end."""
+        """Describe the outputs; what is wrong with them is reported with the end."""
         wrong = [f"its input {path} was changed in place" for path in files.changed(shared)]
         found: dict[str, Any] = dict.fromkeys(self._area.outputs)
         if end["reason"] != "stopped":

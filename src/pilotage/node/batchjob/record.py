@@ -47,13 +47,13 @@ class Signals:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def leave(self) -> None:
-        """Hear no more of them, as a process beside the one that does."""
+        """Ignore them, in a child of the process that handles them."""
         signal.set_wakeup_fd(-1)
         for name in _ENDING:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
 
     def heard(self) -> bool:
-        """Tell whether one has arrived."""
+        """Return whether one has arrived."""
         if not self.number:
             try:
                 self.number = self.inner.recv(1)[0]
@@ -63,7 +63,7 @@ class Signals:
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Wait for one, but no longer than so; tell whether one has arrived."""
+        """Wait for one, but no longer than so; return whether one has arrived."""
         if not self.heard():
             select.select([self.inner], [], [], seconds)
         return self.heard()
@@ -74,7 +74,7 @@ class Signals:
             raise Stopped(self.words())
 
     def words(self) -> str:
-        """Say what happened."""
+        """Return what happened."""
         return f"the batch system ended it (signal {self.number})"
 
 
@@ -141,14 +141,14 @@ class ItemRecord:
             return False
 
     def announce(self) -> None:
-        """Tell that it begins; if that cannot be told, its end will be."""
+        """Report that it begins; if that fails, its end will be reported."""
         try:
             self._write("started", {**self._facts, "time": time.time()})
         except OSError as error:
             _say(2, f"cannot write {error.filename}: {error.strerror}")
 
     def testify(self, end: dict[str, Any], outputs: dict[str, Any]) -> bool:
-        """Write the evidence, however long it takes; tell whether that was possible."""
+        """Write the evidence, however long it takes; return whether that was possible."""
         body = {**self._facts, "time": time.time(), "end": end, "outputs": outputs}
         begun = time.monotonic()
         pause = 0.05

@@ -27,7 +27,7 @@ _LEAVE_S = 5.0
 #: Within this time a signal to all processes of a job reaches us, too, in seconds.
 _CROSSING_S = 1.0
 _PR_SET_PDEATHSIG = 1
-#: Nobody has a session of this number.
+#: No session has this number.
 _NO_SESSION = -1
 
 
@@ -125,11 +125,11 @@ class Starter:
                 return judged(dict(found), self._signals)
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        message = "its starter died, so nobody saw how it ended"
+        message = "its starter died, so how it ended is unknown"
         return judged(ending(launch["key"], "lost", message), self._signals)
 
     def _be(self, fd: int, env: Mapping[str, str], umask: int) -> None:
-        """Be the starter, and never return."""
+        """Run the starter, and never return."""
         code = 1
         try:
             self._signals.leave()
@@ -156,7 +156,7 @@ def ending(key: str, reason: str, message: str) -> dict[str, Any]:
 
 
 def judged(report: dict[str, Any], signals: Signals) -> dict[str, Any]:
-    """Say that the batch system ended a payload, if it did: it may have told all processes."""
+    """Mark an end as caused by the batch system, which may have signalled all processes."""
     report.pop("op", None)
     reason, code = report["reason"], report["exit"]
     # A shell exits with 128 and the number of the signal that ended what it ran.

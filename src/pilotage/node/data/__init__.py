@@ -1,1 +1,1 @@
-"""The data of attempts: content comes from the hub once for a node, and what is left goes home."""
+"""Data of attempts: inputs come from the hub once for a node, outputs go back to it."""

@@ -49,7 +49,7 @@ def shared(folder: str) -> str:
 
 
 class Cache:
-    """What has been brought; what this pilot uses is not removed. Threads and pilots share it."""
+    """The cache: files that this pilot uses are kept. Threads and pilots share it."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self._folder = folder
@@ -68,11 +68,11 @@ class Cache:
             self._evict()
 
     def path(self, digest: str) -> str:
-        """Say where content is, or would be."""
+        """Return where content is, or would be."""
         return os.path.join(self._folder, digest[:2], digest)
 
     def use(self, digest: str, check: Callable[[], None]) -> bool:
-        """Keep content from being removed; tell whether it is here, else the caller brings it.
+        """Keep content from being removed; return whether it is here, else the caller brings it.
 
         Who asks for what another brings waits for that; `check` may raise meanwhile.
         """
@@ -134,7 +134,7 @@ class Cache:
     # -- pilots ----------------------------------------------------------------------------------
 
     def _stay(self) -> int:
-        """Let other pilots see that this one is here."""
+        """Mark this pilot as a user of the cache, for other pilots."""
         path = os.path.join(self._folder, "pilots")
         while True:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -161,7 +161,7 @@ class Cache:
     # -- content ---------------------------------------------------------------------------------
 
     def _is_known(self, digest: str) -> bool:
-        """Tell whether content is as it was when this pilot looked at it; note that it is used."""
+        """Return whether content is unchanged since this pilot saw it; note that it is used."""
         try:
             same = self._known.get(digest) == _facts(self.path(digest))
             if same:
@@ -248,7 +248,7 @@ class Cache:
         if held < 0:
             return False
         self._known.pop(digest, None)
-        # Whoever waits for the lock finds that it is not there any more, and makes another.
+        # A process that waits for the lock finds that it is gone, and makes another.
         for one in (path, path + _LOCK):
             _unlink(one)
         os.close(held)
@@ -282,7 +282,7 @@ def _open(path: str) -> int:
 
 
 def _is_there(held: int, path: str) -> bool:
-    """Tell whether a file that is open still has its name."""
+    """Return whether a file that is open still has its name."""
     try:
         return os.path.samestat(os.fstat(held), os.lstat(path))
     except FileNotFoundError:

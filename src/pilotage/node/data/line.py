@@ -1,4 +1,4 @@
-"""A connection to the hub that carries data; whoever uses it waits for it."""
+"""A blocking connection to the hub that carries data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DataConnection:
         self._answer(link)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
@@ -100,7 +100,7 @@ class DataConnection:
 
     def _exactly(self, link: socket.socket, count: int) -> bytes:
         if count > frame.LIMIT:
-            raise CutError("the hub speaks another language")
+            raise CutError("the hub sent an unexpected answer")
         data = b""
         while len(data) < count:
             data += self._some(link, count - len(data))

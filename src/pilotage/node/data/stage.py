@@ -1,4 +1,4 @@
-"""Bring what attempts read and take home what they leave, beside the loop, which may not wait."""
+"""Fetch inputs and return outputs of attempts in threads, so that the loop never waits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Words = Mapping[str, Any]
 
 
 class GivenUpError(Exception):
-    """Nobody wants this attempt any more."""
+    """The attempt was given up."""
 
 
 class PlaceError(Exception):
@@ -62,14 +62,14 @@ class StagedAttempt:
     given_up: bool = False
 
     def check(self) -> None:
-        """Complain if nobody wants it any more."""
+        """Raise if the attempt was given up."""
         if self.given_up:
             raise GivenUpError
 
 
 @dataclass(frozen=True)
 class Done:
-    """What has been done for an attempt."""
+    """Result of staging for an attempt."""
 
     key: str
     #: Its launch, now that its inputs are there; or how it ended, now that all is done.
@@ -106,7 +106,7 @@ class Stager:
         return bool(self._busy)
 
     def bring(self, launch: Words) -> None:
-        """Have what an attempt reads brought; `done` gives its launch then."""
+        """Fetch the inputs of an attempt; `done` returns its launch then."""
         data = launch["data"]
         one = StagedAttempt(
             launch["key"], data["folder"], launch["dir"], launch.get("outputs") or {},
@@ -117,7 +117,7 @@ class Stager:
         self._submit(one, lambda line: self._bring(line, one, data["inputs"], rest))
 
     def home(self, report: Words) -> bool:
-        """Have what an attempt has left taken home; tell whether there is anything to take."""
+        """Have what an attempt has left taken home; return whether there is anything to take."""
         one = self._attempts.get(report["key"])
         if one is None:
             return False
@@ -129,7 +129,7 @@ class Stager:
         return False
 
     def stop(self, key: str) -> bool:
-        """Give an attempt up if its data is on its way; tell whether it is."""
+        """Give an attempt up if its data is on its way; return whether it is."""
         if key not in self._busy:
             return False
         self._attempts[key].given_up = True
@@ -141,7 +141,7 @@ class Stager:
         return [key for key in self._busy if not self._attempts[key].begun]
 
     def done(self) -> list[Done]:
-        """Tell what has been done since; what was given up meanwhile is left out."""
+        """Return what has been done since; what was given up meanwhile is left out."""
         found = []
         while not self._done.empty():
             one = self._done.get()
@@ -151,7 +151,7 @@ class Stager:
         return found
 
     def forget(self, key: str) -> str:
-        """Let go of what an attempt used; return its folder, empty if it has none."""
+        """Release the files of an attempt; return its folder, empty if it has none."""
         one = self._attempts.pop(key, None)
         if one is None:
             return ""
@@ -217,7 +217,7 @@ class Stager:
                 self._supply(line, one, each)
             self._open_folders(one, launch["cwd"])
         except RefusalError as error:
-            # What it reads has changed there, or it is not ours any more: it begins anew.
+            # What it reads has changed there, or it is not ours any more: it begins again.
             return Done(one.key, report=over(one.key, "stopped", str(error)))
         except (OSError, PlaceError, files.PlaceError) as error:
             words = f"its data cannot be kept there: {error}"
@@ -296,7 +296,7 @@ class Stager:
                     failures += 1
             if total.hexdigest() == digest:
                 return
-        raise PlaceError("what arrives is not what was announced")
+        raise PlaceError("the content does not match its digest")
 
     def _place(self, one: StagedAttempt, given: Words) -> None:
         """Give an input the name that the payload looks for."""
@@ -372,6 +372,6 @@ def _paths(names: Mapping[str, str], left: Words) -> set[str]:
 
 
 def _is_inside(path: str, one: StagedAttempt) -> bool:
-    """Tell whether a file is the attempt's own, wherever its links lead to."""
+    """Return whether a file is the attempt's own, wherever its links lead to."""
     tops = (os.path.realpath(top) for top in (one.folder, one.run))
     return any(os.path.realpath(path).startswith(f"{top}/") for top in tops)

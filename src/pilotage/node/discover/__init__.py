@@ -1,4 +1,4 @@
-"""What this node is and has: a `Facts` of the hub, found by looking.
+"""Discover the facts of this node: the hub's `NodeFacts`.
 
 Everything is read below a root folder, so that tests can show any machine.
 """

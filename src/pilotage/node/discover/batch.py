@@ -1,4 +1,4 @@
-"""What the batch system says of the job that the pilot is in."""
+"""Facts of the batch job that the pilot runs in, from its environment."""
 
 from __future__ import annotations
 

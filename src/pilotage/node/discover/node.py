@@ -144,7 +144,7 @@ _KIBI = 1024
 
 @dataclass(frozen=True)
 class Given:
-    """What the command line says, which goes before what is found."""
+    """Values from the command line, which override those found."""
 
     cpus: int | None = None
     memory: int | None = None

@@ -1,6 +1,6 @@
 """Files by content, kept at the site for all submissions that read them.
 
-    cache/<aa>/<sha256>              content that was checked; nobody may write it
+    cache/<aa>/<sha256>              content that was checked; read-only
     cache/<aa>/<name>.<mark>.part    content that arrives, or whose sender was cut off
     cache/<aa>/<name>.is             the digest of what the hub calls by another name
 
@@ -33,14 +33,14 @@ _PART = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{1,32}\.part")
 
 
 def place(root: str, name: str) -> str:
-    """Say where content of a digest is, or would be."""
+    """Return where content of a digest is, or would be."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no digest")
     return os.path.join(root, "cache", name[:2], name)
 
 
 def part(root: str, name: str, found: str = "") -> str:
-    """Say where a part is, or where a new one is to be."""
+    """Return where a part is, or where a new one is to be."""
     found = found or f"{name}.{uuid.uuid4().hex}.part"
     if not _PART.fullmatch(found) or not found.startswith(f"{name}."):
         raise ValueError(f"{found!r} is no part of {name}")
@@ -48,7 +48,7 @@ def part(root: str, name: str, found: str = "") -> str:
 
 
 def have(root: str, digests: Iterable[str]) -> dict[str, Any]:
-    """Tell which are here, under their digest or another name, and what is here in part."""
+    """Return which are here, under their digest or another name, and what is here in part."""
     there: list[str] = []
     same: dict[str, str] = {}
     parts: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def sums(path: str) -> dict[str, Any]:
 
 
 def use(root: str, digest: str) -> bool:
-    """Note that a file is used now; tell whether it is here."""
+    """Note that a file is used now; return whether it is here."""
     path = place(root, digest)
     try:
         os.utime(path, ns=(time.time_ns(), os.stat(path).st_mtime_ns))
@@ -99,7 +99,7 @@ def meaning(root: str, name: str) -> str:
 
 
 def call(root: str, name: str, digest: str) -> None:
-    """Let a name stand for a digest from now on."""
+    """Record the digest of a name."""
     target = f"{place(root, name)}.is"
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     fresh = f"{target}.{uuid.uuid4().hex}"
@@ -135,7 +135,7 @@ def sweep(root: str, bound: int) -> dict[str, int]:
 
 
 def _useless(root: str, name: str) -> bool:
-    """Tell whether an old file can go: a part, or a name of what is no longer here."""
+    """Return whether an old file can go: a part, or a name of what is no longer here."""
     head, _, kind = name.partition(".")
     return not (_NAME.fullmatch(head) and kind == "is" and meaning(root, head))
 

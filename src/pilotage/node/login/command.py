@@ -1,4 +1,4 @@
-"""Run a command of the site: an argv, never a shell, for no longer than it may."""
+"""Run commands of the site: an argv, never a shell, with a time limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import files
-from .files import Trouble
+from .files import RequestError
 
 #: Bytes of what a command says that are passed on.
 MOST_OUT = 64 << 20
@@ -42,7 +42,7 @@ class Commands:
         """Run a command to its end and tell what it said."""
         argv = [str(word) for word in asked["argv"]]
         if not argv:
-            raise Trouble("usage", "there is no command")
+            raise RequestError("usage", "there is no command")
         folder = self._folder(asked)
         if asked.get("detach"):
             return self._detach(argv, asked, folder)
@@ -65,7 +65,7 @@ class Commands:
                 if not ended:
                     self._detached.add(process)
         if exchange.overflown:
-            raise Trouble("other", f"{argv[0]} said more than {MOST_OUT} bytes")
+            raise RequestError("other", f"{argv[0]} said more than {MOST_OUT} bytes")
         # What we killed may have done its work already.
         late = late or self._closed
         out, err = (bytes(one).decode("utf-8", "replace") for one in exchange.said)
@@ -99,19 +99,19 @@ class Commands:
         env = _environment(asked)
         with self._turn:
             if self._closed:
-                raise Trouble("other", "the hub has gone")
+                raise RequestError("other", "the hub has gone")
             try:
                 process = subprocess.Popen(argv, env=env, start_new_session=True, **streams)
             except FileNotFoundError as error:
                 if error.filename == streams["cwd"]:
                     raise
                 where = "" if "/" in argv[0] else f" in {env.get('PATH', '')}"
-                raise Trouble("missing", f"there is no program {argv[0]}{where}") from error
+                raise RequestError("missing", f"there is no program {argv[0]}{where}") from error
             self._running.add(process)
             return process
 
     def collect(self) -> None:
-        """Let those go that have ended by themselves."""
+        """Forget commands that have ended by themselves."""
         with self._turn:
             self._detached = {one for one in self._detached if one.poll() is None}
 
@@ -130,7 +130,7 @@ class Commands:
 
 
 class _Exchange:
-    """What goes into a command and what comes out of it."""
+    """Input and output of a command."""
 
     def __init__(self, process: subprocess.Popen[bytes], data: bytes) -> None:
         #: What it wrote to both of its streams, as far as that is kept.
@@ -149,7 +149,7 @@ class _Exchange:
             self._poll.register(process.stdin, select.POLLOUT)
 
     def run(self, deadline: float) -> bool:
-        """Go on until the command has ended; tell whether it did in time."""
+        """Go on until the command has ended; return whether it did in time."""
         quiet: float | None = None
         while self._open and not self.overflown:
             now = time.monotonic()
@@ -206,7 +206,7 @@ def _environment(asked: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> bool:
-    """Kill what has not ended, with all of its group; tell whether it is collected."""
+    """Kill what has not ended, with all of its group; return whether it is collected."""
     ended = True
     if process.returncode is None:
         _signal(process, signal.SIGKILL)

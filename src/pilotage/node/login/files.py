@@ -26,7 +26,7 @@ _KINDS = {
 }
 
 
-class Trouble(Exception):
+class RequestError(Exception):
     """A request that cannot be granted."""
 
     def __init__(self, kind: str, words: str) -> None:
@@ -34,9 +34,9 @@ class Trouble(Exception):
         self.kind = kind
 
 
-def told(error: BaseException) -> dict[str, str]:
-    """Say what went wrong, with the path if there is one."""
-    if isinstance(error, Trouble):
+def error_reply(error: BaseException) -> dict[str, str]:
+    """Return what went wrong, with the path if there is one."""
+    if isinstance(error, RequestError):
         return {"error": str(error), "kind": error.kind}
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
@@ -58,14 +58,14 @@ _LAST = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def check_key(key: object) -> str:
     """Return the key of a submission, if it is one."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise Trouble("usage", f"{key!r} is no key of a submission")
+        raise RequestError("usage", f"{key!r} is no key of a submission")
     return key
 
 
 def check_digest(digest: object) -> str:
     """Return the digest of a file, if it is one."""
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise Trouble("usage", f"{digest!r} is no digest")
+        raise RequestError("usage", f"{digest!r} is no digest")
     return digest
 
 
@@ -73,7 +73,7 @@ def inside(root: str, path: str) -> str:
     """Return a path without dots, if it lies below the root as it is written."""
     plain = os.path.normpath(os.path.join(root, path))
     if "\0" in path or not plain.startswith(f"{root}/"):
-        raise Trouble("denied", f"{path} is not below {root}")
+        raise RequestError("denied", f"{path} is not below {root}")
     return plain
 
 

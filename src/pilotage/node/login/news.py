@@ -88,7 +88,7 @@ class News:
         self._trouble = ""
 
     def follow(self, tick: Callable[[], None]) -> None:
-        """Tell of news for ever; `tick` is called now and then."""
+        """Report news for ever; `tick` is called periodically."""
         watch = FolderWatch(self._folder)
         changed = time.monotonic()
         pause = _FASTEST_S
@@ -101,7 +101,7 @@ class News:
             watch.wait(pause)
 
     def look(self) -> bool:
-        """Tell of what is new; return whether there was something."""
+        """Report what is new; return whether there was something."""
         try:
             names = self._names()
             self._trouble = ""
@@ -170,7 +170,7 @@ class News:
         return found
 
     def _give_up(self, name: str, words: str, found: list[tuple[dict[str, Any], int]]) -> None:
-        """Tell of a file that is no news, if it has been tried often enough."""
+        """Report a file that cannot be read as news, after several attempts."""
         self._tries[name] = self._tries.get(name, 0) + 1
         if self._tries[name] >= _TRIES:
             del self._tries[name]
@@ -201,7 +201,7 @@ def acknowledge(folder: str, names: Iterable[str]) -> None:
 
 
 def start(news: News, tick: Callable[[], None]) -> None:
-    """Tell of news beside the requests."""
+    """Report news in a thread, beside the requests."""
     threading.Thread(target=news.follow, args=(tick,), name="news", daemon=True).start()
 
 

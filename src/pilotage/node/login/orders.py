@@ -1,4 +1,4 @@
-"""What submissions are to run: written before they are submitted, fenced in doubt, dropped after.
+"""Orders of submissions: written before they are submitted, fenced in doubt, dropped after.
 
 `order.json` has one item a line, so that each job of a large array reads its own alone.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import claim, durable, tidy
 from . import files
-from .files import Trouble
+from .files import RequestError
 
 _BULK = 1 << 20
 _TURNS = 64
@@ -83,7 +83,7 @@ class Orders:
         return {"dropped": gone}
 
     def tidy(self) -> None:
-        """Empty the trash, also what an earlier hand left there."""
+        """Empty the trash, also what an earlier login helper left there."""
         threading.Thread(target=self._empty, daemon=True).start()
 
     def _empty(self) -> None:
@@ -97,7 +97,7 @@ class Orders:
         return os.path.join(self._root, "trash")
 
     def _known(self, place: str, text: str) -> bool:
-        """Tell whether the same was prepared before; another for the same key is an error."""
+        """Return whether the same was prepared before; another for the same key is an error."""
         path = os.path.join(place, "order.json")
         try:
             with open(path, encoding="utf-8") as file:
@@ -105,11 +105,11 @@ class Orders:
         except FileNotFoundError:
             return False
         if known != text:
-            raise Trouble("usage", f"{path} is there already and says something else")
+            raise RequestError("usage", f"{path} is there already and says something else")
         return True
 
     def _link(self, place: str, digests: list[str]) -> list[str]:
-        """Put inputs beside the order, where nobody evicts them."""
+        """Put inputs beside the order, where they are not evicted."""
         if not digests:
             return []
         folder = os.path.join(place, "in")

@@ -23,11 +23,11 @@ from typing import Any, Callable
 from .. import durable, frame
 from . import news
 from .command import Commands
-from .files import Files, Trouble, told
+from .files import Files, RequestError, error_reply
 from .orders import Orders
 
 #: What jobs have no use for.
-_LEFT_OUT = ("__main__.py", "node/hand/")
+_LEFT_OUT = ("__main__.py", "node/login/")
 
 
 def make(archive: str) -> None:
@@ -71,7 +71,7 @@ _BULK = 1 << 18
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
-class Talk:
+class HubPipe:
     """Requests come in one at a time; replies go out whole, from any thread."""
 
     def __init__(self, inward: int, outward: int) -> None:
@@ -84,7 +84,7 @@ class Talk:
         reader = frame.Reader(LIMIT)
         poll = select.poll()
         poll.register(self._inward, select.POLLIN)
-        # Without events of its own it shows that nobody reads there any more.
+        # Registered without events, it reports only that the reader has gone.
         poll.register(self._outward, 0)
         while not any(fd == self._outward for fd, _ in poll.poll()):
             data = os.read(self._inward, _BULK)
@@ -147,7 +147,7 @@ def main(words: Sequence[str]) -> int:
 class LoginHelper:
     """All operations by name."""
 
-    def __init__(self, root: str, talk: Talk) -> None:
+    def __init__(self, root: str, talk: HubPipe) -> None:
         self.commands = Commands(root)
         self._root = root
         self._talk = talk
@@ -186,10 +186,10 @@ class LoginHelper:
         try:
             operation = self._ops.get(str(asked.get("op")))
             if operation is None:
-                raise Trouble("usage", f"there is no operation {asked.get('op')!r}")
+                raise RequestError("usage", f"there is no operation {asked.get('op')!r}")
             reply: dict[str, Any] = {"ok": operation(asked)}
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is the reply
-            reply = told(error)
+            reply = error_reply(error)
         self._talk.say({"n": asked.get("n"), **reply})
 
     def _hello(self, _asked: _Asked) -> dict[str, Any]:
@@ -226,14 +226,14 @@ class LoginHelper:
         return relay.opened(str(asked.get("host") or ""), int(asked["port"]), asked.get("listen"))
 
 
-def _take_streams() -> Talk:
+def _take_streams() -> HubPipe:
     """Keep the streams to ourselves: what else is written goes where errors go."""
     inward, outward = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     os.close(nothing)
-    return Talk(inward, outward)
+    return HubPipe(inward, outward)
 
 
 def _user() -> str:

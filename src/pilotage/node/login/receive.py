@@ -165,7 +165,7 @@ class Arriving:
             os.unlink(self._path)
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the file."""
         self._settle()
         if self._file >= 0:
             os.close(self._file)
@@ -317,7 +317,7 @@ class Receiver:
             raise
         if found != digest:
             arriving.discard()
-            self._refuse(name, RecordRefused("mismatch", "what arrived is not what was announced"))
+            self._refuse(name, RecordRefused("mismatch", "the content does not match its digest"))
             return
         self._room.acquire()
         self._pool.submit(self._finish, arriving, head, found)

@@ -1,4 +1,4 @@
-"""A door on the login node for worker nodes that reach nothing else: raw bytes to one port."""
+"""A TCP relay on the login node for worker nodes without a network: raw bytes to one port."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 _BULK = 1 << 18
 _OPEN_S = 30.0
-#: How long a program whose connection was cut may take to end, and to let go of its doors.
+#: How long a program whose connection was cut may take to end, and to close its relays.
 _LEAVING_S = 10.0
 _PAUSE_S = 0.1
 
@@ -19,17 +19,17 @@ _doors: dict[tuple[str, int], int] = {}
 
 
 def opened(host: str, port: int, wanted: int | None = None) -> dict[str, Any]:
-    """Open a door that leads to a port of this node; the same one if there is one already."""
+    """Listen for connections to a port of this node; reuse the relay if there is one."""
     with _turn:
         if (host, port) not in _doors:
-            # A door of our own does not go away, so that there is nothing to wait for.
+            # A relay of our own does not go away, so that there is nothing to wait for.
             patience = 0.0 if wanted in _doors.values() else _LEAVING_S
             _doors[host, port] = _Door(host, port, wanted or 0, patience).listen()
         return {"port": _doors[host, port]}
 
 
 class _Door(threading.Thread):
-    """A loop of its own for all that come through."""
+    """A thread with a loop for all its connections."""
 
     def __init__(self, host: str, port: int, wanted: int, patience: float) -> None:
         super().__init__(name="relay", daemon=True)
@@ -50,7 +50,7 @@ class _Door(threading.Thread):
         return self._number
 
     def run(self) -> None:
-        """Let everybody through."""
+        """Relay all connections."""
         try:
             asyncio.run(self._serve())
         except OSError as error:
@@ -67,7 +67,7 @@ class _Door(threading.Thread):
         await server.serve_forever()
 
     async def _open(self, host: str) -> asyncio.Server:
-        """Listen under the number that is wanted, or under any if somebody keeps that."""
+        """Listen under the number that is wanted, or under any if that is in use."""
         until = time.monotonic() + self._patience
         while self._wanted:
             try:

@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _send(root: str, path: str, offset: int, wanted: int | None) -> bool:
-    """Send one file; tell whether all of it was there."""
+    """Send one file; return whether all of it was there."""
     try:
         file = _open(root, path)
     except OSError as error:

@@ -37,10 +37,10 @@ def finished(found: list[Item]) -> float:
 
 
 def _keeper(given: LocalSubmission, order: dict[str, Any]) -> str:
-    """Say whether the supervisor `lives`, is `gone`, or is on a machine that we do not see."""
+    """Return whether the supervisor `lives`, is `gone`, or is on a machine that we do not see."""
     who = given.read("keeper.json")
     if who is None:
-        # It is about to begin, unless whoever submitted has died before.
+        # It is about to begin, unless the submitting command died before.
         if submission.elsewhere(order["by"]) or submission.lives(order["by"]):
             return "lives"
         # From now on none can begin.
@@ -70,7 +70,7 @@ def _state(given: LocalSubmission, index: int, keeper: str) -> Item:
 
 
 def _lost(given: LocalSubmission, index: int, runs: Item | None) -> Item:
-    """Write down that nobody knows how an item ended, or that it never began."""
+    """Record an item as lost, or as never begun."""
     end = {"cause": "unknown", "words": "its supervisor is gone", "time": time.time()}
     if runs is None:
         end = {**end, "cause": "node", "words": "its supervisor ended before it began"}
@@ -90,14 +90,14 @@ def _over(over: Item, runs: Item | None) -> Item:
 
 def stop(given: LocalSubmission, index: int) -> None:
     """Call one item off; it is no error if it is over."""
-    called_off = {"cancelled": True, "time": time.time()}
-    if given.claim(f"{index}.begun", called_off) or given.has(f"{index}.over"):
+    cancelled = {"cancelled": True, "time": time.time()}
+    if given.claim(f"{index}.begun", cancelled) or given.has(f"{index}.over"):
         return
     given.claim(f"{index}.stop", {"time": time.time()})
     keeper, runs = given.read("keeper.json"), given.read(f"{index}.runs")
     if keeper is None or runs is None or submission.elsewhere(keeper) or submission.lives(keeper):
         return
-    # Nobody but us is left to end it.
+    # Its supervisor is gone, so it is ended from here.
     if submission.lives(runs):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(runs["pid"], signal.SIGKILL)
@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument("--grace", type=_seconds, default=30.0, help="seconds from TERM to KILL")
     listing = verbs.add_parser("list", allow_abbrev=False, help="list all items as JSON")
     listing.add_argument("--keep", type=_seconds, default=_KEEP_S, help="seconds")
-    cancel = verbs.add_parser("cancel", allow_abbrev=False, help="call items off")
+    cancel = verbs.add_parser("cancel", allow_abbrev=False, help="cancel items")
     cancel.add_argument("ids", nargs="+")
     return parser
 

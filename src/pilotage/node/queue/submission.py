@@ -25,12 +25,12 @@ def describe(pid: int) -> dict[str, Any]:
 
 
 def elsewhere(who: dict[str, Any]) -> bool:
-    """Say whether a process is one of another machine, of which nothing can be seen from here."""
+    """Return whether a process runs on another machine, so that its state is unknown here."""
     return bool(who["host"] != socket.gethostname())
 
 
 def lives(who: dict[str, Any]) -> bool:
-    """Say whether a process of this machine is still there, and no zombie."""
+    """Return whether a process of this machine is still there, and no zombie."""
     start = _start(who["pid"])
     return start != "" and start == who["start"] and _boot() == who["boot"]
 
@@ -87,7 +87,7 @@ class LocalSubmission:
         durable.write(os.path.join(self.path, name), json.dumps(record), part)
 
     def claim(self, name: str, record: dict[str, Any]) -> bool:
-        """Write a file unless there is one; say whether it is ours."""
+        """Write a file unless there is one; return whether it is ours."""
         part = os.path.join(self.path, f".{name}.{os.getpid()}")
         durable.fill(part, json.dumps(record))
         try:
@@ -100,7 +100,7 @@ class LocalSubmission:
         return True
 
     def has(self, name: str) -> bool:
-        """Say whether there is a file."""
+        """Return whether there is a file."""
         return os.path.exists(os.path.join(self.path, name))
 
     def remove(self) -> None:

@@ -17,7 +17,7 @@ from .submission import LocalSubmission
 
 
 class Slots:
-    """What one supervisor holds; the one whose turn it is takes what gets free."""
+    """Cores that one supervisor holds; free cores go to the supervisor whose turn it is."""
 
     def __init__(self, root: str, count: int) -> None:
         self._folder = os.path.join(root, ".slots")
@@ -29,7 +29,7 @@ class Slots:
         self._some: list[int] = []
 
     def take(self, cores: int, *, wait: bool) -> list[int] | None:
-        """Take so many cores, or none; `wait` says that there is nothing to do before our turn."""
+        """Take this number of cores, or none; with `wait`, block until it is our turn."""
         if not self._mine and not _lock(self._turn, wait=wait):
             return None
         self._mine = True
@@ -55,7 +55,7 @@ class Slots:
 
 
 def free(taken: list[int]) -> None:
-    """Let cores go."""
+    """Release cores."""
     for slot in taken:
         os.close(slot)
 
@@ -125,7 +125,7 @@ class Supervisor:
                 free(taken)
 
     def _next(self, taken: list[int]) -> bool:
-        """Start the next item that nobody has called off."""
+        """Start the next item that was not cancelled."""
         while self._waiting:
             index = self._waiting.pop(0)
             if self._submission.claim(f"{index}.begun", {"cancelled": False}):
@@ -203,7 +203,7 @@ class Supervisor:
 
 
 def detach(given: LocalSubmission, root: str) -> None:
-    """Start the keeper of a submission in a session of its own; return when it has begun."""
+    """Start the supervisor of a submission in a session of its own; return when it has begun."""
     read, write = os.pipe()
     child = os.fork()
     if child:
@@ -227,7 +227,7 @@ def detach(given: LocalSubmission, root: str) -> None:
 
 
 def _quiet() -> None:
-    """Hold nothing of whoever submitted."""
+    """Close everything inherited from the submitting command."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)

@@ -1,4 +1,4 @@
-"""What stands between a payload and everything else.
+"""Sandboxes of payloads: an order comes in, the command that runs it isolated goes out.
 
 `wrap` turns an order to start a payload into what is started in its place. Each kind has a module
 that knows its command line; `keeper` is the process beside those that cannot be killed from

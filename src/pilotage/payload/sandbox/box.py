@@ -28,7 +28,7 @@ class NotPossibleError(ValueError):
 
 
 class Wrapped(NamedTuple):
-    """What is started in place of a payload."""
+    """The process to start in place of a payload."""
 
     argv: list[str]
     env: dict[str, str]
@@ -37,7 +37,7 @@ class Wrapped(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A payload and the hole it is put into."""
+    """A payload and its sandbox."""
 
     key: str
     argv: list[str]
@@ -95,7 +95,7 @@ def _limits(asked: Mapping[str, int]) -> dict[str, int]:
 
 
 def _at_most(name: str, value: int) -> int:
-    """Lower a limit to what we have ourselves: nobody can give more."""
+    """Lower a limit to our own hard limit, which cannot be raised."""
     hard = resource.getrlimit(_KERNEL[name])[1] if name in _KERNEL else -1
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 

@@ -1,4 +1,4 @@
-"""A control group that bounds the number of processes, where we may make one."""
+"""A control group that bounds the number of processes, where permitted."""
 
 from __future__ import annotations
 

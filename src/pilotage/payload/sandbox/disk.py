@@ -15,7 +15,7 @@ _REST_SECONDS = 0.5
 
 
 class Gauge:
-    """How much is in a directory, and in files that are open but have no name any more."""
+    """Size of a directory, and of open files that are deleted."""
 
     def __init__(self, place: bytes, pid: int, limit: int) -> None:
         self.limit = limit

@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Caller:
-    """Who called, and for whom."""
+    """The calling user, and the user to run as."""
 
     def __init__(self, name: str) -> None:
         self.uid = int(os.environ.get("SUDO_UID", "0"))
@@ -159,7 +159,7 @@ def sweep(user: pwd.struct_passwd) -> None:
 
 
 def lock(name: str) -> int:
-    """Say that a payload of this user runs."""
+    """Mark that a payload of this user runs."""
     os.makedirs(_LOCKS, mode=0o700, exist_ok=True)
     fd = os.open(f"{_LOCKS}/{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_SH)
@@ -239,7 +239,7 @@ def become(caller: Caller, wish: dict[str, Any]) -> NoReturn:
 
 
 def first(caller: Caller, wish: dict[str, Any], folder: int) -> NoReturn:
-    """Be the first process of the namespace: when it ends, nothing inside is left."""
+    """Run as the first process of the namespace: when it ends, nothing inside is left."""
     code = 126
     try:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -266,14 +266,14 @@ def first(caller: Caller, wish: dict[str, Any], folder: int) -> NoReturn:
 
 
 class Gauge:
-    """How full the payload's directory is, looked at so often that looking costs little."""
+    """Size of the payload's directory, measured as often as costs little."""
 
     def __init__(self, folder: int, uid: int, limit: int | None) -> None:
         self._folder, self._uid, self._limit = folder, uid, limit
         self._due = 0.0
 
     def full(self) -> bool:
-        """Tell whether the directory holds more than it may."""
+        """Return whether the directory holds more than it may."""
         begun = time.monotonic()
         if self._limit is None or begun < self._due:
             return False

@@ -102,7 +102,7 @@ def take(names: list[str] | None = None) -> str:
             return name
         except BlockingIOError:
             os.close(fd)
-    sys.exit("there is no user left that it could run as: name more of them in the sudo rule")
+    sys.exit("no user left to run it as: name more of them in the sudo rule")
 
 
 #: Stands for the keeper's own folder in what it is asked to run.
@@ -126,7 +126,7 @@ def kept(request: dict[str, Any], env: dict[str, str]) -> Wrapped:
 
 
 class Keeper:
-    """What is known of the sandbox, and what is to happen to it."""
+    """State of the sandbox, and what is to be done with it."""
 
     def __init__(self, request: dict[str, Any], home: str) -> None:
         self._request = request
@@ -134,7 +134,7 @@ class Keeper:
         self._line = -1
         self._child = -1
         self._code: int | None = None
-        #: A polite signal that nobody inside has got yet.
+        #: A polite signal that no process inside has got yet.
         self._asked = 0
         self._killed = 0.0
         #: Whether something inside was killed.
@@ -183,12 +183,12 @@ class Keeper:
 
     @property
     def busy(self) -> bool:
-        """Tell whether there is something to do that no signal tells of."""
+        """Return whether there is something to do that no signal tells of."""
         return bool(self._asked or self._killed)
 
     @property
     def over(self) -> bool:
-        """Tell whether what makes the sandbox has ended."""
+        """Return whether what makes the sandbox has ended."""
         return self._code is not None
 
     def end(self) -> int:
@@ -204,7 +204,7 @@ class Keeper:
         return 128 - code if code < 0 else code
 
     def _collect(self) -> bool:
-        """Collect what has ended; tell whether something has not."""
+        """Collect what has ended; return whether something has not."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -216,7 +216,7 @@ class Keeper:
             return False
 
     def _tell(self, text: str) -> bool:
-        """Say a line to the gatekeeper, if there is one."""
+        """Send a line to the gatekeeper, if there is one."""
         if self._line < 0:
             return False
         with contextlib.suppress(BrokenPipeError):
@@ -230,7 +230,7 @@ _SILENT = [(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0), (os.POSIX_SPAW
 
 
 def _monitored() -> bool:
-    """Tell whether the monitor of a container is here, or the command that it becomes."""
+    """Return whether the monitor of a container is here, or the command that it becomes."""
     for pid in reach.descendants(os.getpid()):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read().split(b"\0")

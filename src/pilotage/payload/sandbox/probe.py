@@ -43,12 +43,12 @@ KINDS = tuple(_PROTECTED)
 
 
 def protects(kind: str) -> dict[str, bool]:
-    """Tell of each threat whether this kind of sandbox stands in its way."""
+    """Return for each threat whether this kind of sandbox prevents it."""
     return {threat: threat in _PROTECTED[kind] for threat in THREATS}
 
 
 def words(kind: str) -> str:
-    """Say in one sentence what a payload in this kind of sandbox can still do."""
+    """Describe in one sentence what a payload in this kind of sandbox can still do."""
     open_ = [THREATS[threat] for threat, shut in protects(kind).items() if not shut]
     if not open_:
         return f"A payload in {kind} can do none of what is tested."
@@ -96,7 +96,7 @@ def _works(kind: str) -> bool:
 
 
 def _succeeds(argv: list[str], env: dict[str, str], handed: bytes) -> bool:
-    """Run a command to its end; tell whether that was good."""
+    """Run a command to its end; return whether that was good."""
     fd = os.memfd_create("handed")
     try:
         os.write(fd, handed)

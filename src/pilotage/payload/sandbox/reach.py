@@ -38,7 +38,7 @@ def exit_code(code: int) -> int:
 
 
 def ask(pid: int, number: int) -> bool:
-    """Send a signal to all processes inside but the first; tell whether there was one."""
+    """Send a signal to all processes inside but the first; return whether there was one."""
     first, others = inside(pid)
     # The first process of a namespace is deaf to signals, and if it is alone it is the payload.
     for one in others or first:
@@ -48,7 +48,7 @@ def ask(pid: int, number: int) -> bool:
 
 
 def kill_inits(pid: int) -> bool:
-    """Kill the first process inside, and with it all others; tell whether there was one."""
+    """Kill the first process inside, and with it all others; return whether there was one."""
     first, _ = inside(pid)
     for one in first:
         with contextlib.suppress(ProcessLookupError, PermissionError):

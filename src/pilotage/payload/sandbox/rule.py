@@ -1,4 +1,4 @@
-"""What an administrator installs so that payloads can run as other users."""
+"""The sudo rule and gatekeeper that an administrator installs for the kind `user`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 def is_name(name: str) -> bool:
-    """Tell whether this is a plain name of a user, which means nothing else to sudo."""
+    """Return whether this is a plain name of a user, which means nothing else to sudo."""
     return _NAME.fullmatch(name) is not None
 
 

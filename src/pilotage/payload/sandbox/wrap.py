@@ -8,13 +8,89 @@ import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import cgroup, view
+from . import cgroup
 from .box import Box, NotPossibleError, Wrapped, box
 from .keeper import HOME, USER, kept
 from .rule import GATEKEEPER, is_name
+
+#: Folders of programs, for all to read.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
+#: What programs look up; secrets are in this folder too, so it is not shown as a whole.
+_ETC = (
+    "alternatives", "ca-certificates", "crypto-policies", "fonts", "group", "host.conf", "hosts",
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "mime.types",
+    "nsswitch.conf", "OpenCL", "passwd", "pki/ca-trust", "pki/tls/certs", "protocols",
+    "resolv.conf", "services", "ssl/certs", "ssl/openssl.cnf", "timezone",
+)  # fmt: skip
+
+
+class Shown(NamedTuple):
+    """Something of this machine that is there inside, too."""
+
+    path: str
+    writable: bool
+
+
+def system() -> tuple[list[Shown], dict[str, str]]:
+    """Return which folders of the system are shown, and which symbolic links are made."""
+    shown, links = [], {}
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            links[path] = os.readlink(path)
+        elif os.path.isdir(path):
+            shown.append(Shown(path, writable=False))
+    names = (f"/etc/{name}" for name in _ETC)
+    # A link would lead to what is not shown (/run for resolv.conf), so its target is.
+    shown += [Shown(path, writable=False) for path in names if os.path.exists(path)]
+    return shown, links
+
+
+def asked(box: Box) -> list[Shown]:
+    """Return what is shown because the order says so, those that contain others first."""
+    ours = (*_python(box), *_programs(box))
+    shown = {path: Shown(path, writable=False) for path in (*ours, *box.readable)}
+    shown.update((path, Shown(path, writable=True)) for path in box.writable)
+    if box.place:
+        shown[box.place] = Shown(box.place, writable=True)
+    for path in shown:
+        if not os.path.exists(path):
+            raise NotPossibleError(f"{path!r} is not there, so it cannot be shown in a sandbox")
+    return sorted(shown.values(), key=lambda one: one.path.count("/") if one.path != "/" else 0)
+
+
+def check_cwd(box: Box, seen: list[Shown], links: dict[str, str]) -> None:
+    """Complain of a working directory that would not be there."""
+    roots = [one.path for one in seen] + list(links)
+    private = box.cwd in ("/", "/tmp")  # noqa: S108 - inside
+    if not private and not any(f"{box.cwd}/".startswith(f"{root.rstrip('/')}/") for root in roots):
+        raise NotPossibleError(
+            f"its working directory {box.cwd!r} is not shown in its sandbox; "
+            "start the pilot with `--writable DIR`, or submit with `--cwd /tmp`"
+        )
+
+
+def _programs(box: Box) -> list[str]:
+    """List those of the programs beside this package that the payload is given to."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = (os.path.join(home, name) for name in ("call.py", "warm.py"))
+    return [path for path in paths if path in box.argv]
+
+
+def _python(box: Box) -> list[str]:
+    """List the folders of the Python that runs us, if the payload needs that one."""
+    if box.argv[0] != sys.executable:
+        return []
+    roots = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    # Without `site`, as we run, Python does not know that it is in a virtual environment.
+    around = os.path.dirname(os.path.dirname(sys.executable))
+    if os.path.exists(os.path.join(around, "pyvenv.cfg")):
+        roots.add(around)
+    return sorted(root for root in roots if not f"{root}/".startswith(("/usr/", "/opt/")))
+
 
 _PRLIMIT = {
     "cpu_seconds": "cpu",
@@ -38,9 +114,9 @@ def in_bubblewrap(box: Box, marks: dict[str, str]) -> Wrapped:
 
 def options(box: Box, marks: dict[str, str]) -> list[str]:
     """List the options of bubblewrap."""
-    shown, links = view.system()
-    mine = view.asked(box)
-    view.check_cwd(box, shown + mine, links)
+    shown, links = system()
+    mine = asked(box)
+    check_cwd(box, shown + mine, links)
     made = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts"]
     made += ["--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
     made += [] if box.network else ["--unshare-net"]
@@ -60,7 +136,7 @@ def options(box: Box, marks: dict[str, str]) -> list[str]:
     return made
 
 
-def _bind(one: view.Shown) -> str:
+def _bind(one: Shown) -> str:
     if one.path.startswith("/dev/"):
         return "--dev-bind"
     return "--bind" if one.writable else "--ro-bind"
@@ -100,7 +176,7 @@ def in_apptainer(box: Box, marks: dict[str, str]) -> Wrapped:
     argv = [program(), "--silent", "exec", "--containall", "--cleanenv", "--no-privs"]
     argv += ["--no-home", "--no-mount", "home,cwd,tmp", "--writable-tmpfs"]
     argv += [] if box.network else ["--net", "--network", "none"]
-    for one in view.asked(box):
+    for one in asked(box):
         argv += ["--bind", _bind_apptainer(one)]
     argv += ["--pwd", box.cwd, box.image, *limited(box.limits), *box.argv]
     prefix = "SINGULARITYENV_" if program() == "singularity" else "APPTAINERENV_"
@@ -109,7 +185,7 @@ def in_apptainer(box: Box, marks: dict[str, str]) -> Wrapped:
     return Wrapped(argv, {**passed, **given, **marks}, b"")
 
 
-def _bind_apptainer(one: view.Shown) -> str:
+def _bind_apptainer(one: Shown) -> str:
     if any(sign in one.path for sign in ",:"):
         raise NotPossibleError(f"apptainer cannot show {one.path!r}: a comma or colon is in it")
     return f"{one.path}:{one.path}:{'rw' if one.writable else 'ro'}"
@@ -133,16 +209,16 @@ def in_podman(box: Box, marks: dict[str, str]) -> Wrapped:
         "pilotage-"
         + hashlib.sha256(f"{os.getpid()} {box.key} {box.place}".encode()).hexdigest()[:24]
     )
-    shown, links = ([], {}) if box.image else view.system()
-    mine = view.asked(box)
+    shown, links = ([], {}) if box.image else system()
+    mine = asked(box)
     if not box.image:
-        view.check_cwd(box, shown + mine, links)
+        check_cwd(box, shown + mine, links)
     argv = [*_podman(), "run", "--rm", "--name", name, *_walls(box), *_bounds(box)]
     argv += [word for one in shown + mine for word in ("--mount", _mount(one))]
     argv += ["--workdir", box.cwd, "--entrypoint", "", "--env-file", f"{HOME}/env"]
     argv += [] if box.image else ["--rootfs", f"{HOME}/root"]
     if not box.image:
-        # Podman would make it, and nobody would remove it.
+        # Podman would make it, and it would stay.
         links = {**links, "/etc/mtab": "/proc/mounts"}
     request = {
         "kind": "podman",
@@ -197,7 +273,7 @@ def _image(image: str) -> list[str]:
     return [image] if image else []
 
 
-def _mount(one: view.Shown) -> str:
+def _mount(one: Shown) -> str:
     """Write a mount as podman reads it, as one line of comma-separated values."""
     fields = ["type=bind", f"source={one.path}", f"destination={one.path}"]
     fields += [] if one.writable else ["ro"]
@@ -206,7 +282,7 @@ def _mount(one: view.Shown) -> str:
     return line.getvalue()
 
 
-def _points(shown: list[view.Shown], test: Callable[[str], bool]) -> list[str]:
+def _points(shown: list[Shown], test: Callable[[str], bool]) -> list[str]:
     """List where something is mounted, since podman cannot make that in a folder of ours."""
     return [one.path.lstrip("/") for one in shown if test(one.path)]
 
@@ -236,11 +312,11 @@ def as_user(box: Box, marks: dict[str, str]) -> Wrapped:
         "limits": box.limits,
         "scratch": box.scratch,
         "network": box.network,
-        "shown": [one.path for one in view.asked(box) if one.path != box.place],
+        "shown": [one.path for one in asked(box) if one.path != box.place],
     }
     request = {
         "kind": "user",
-        # If nobody is named, the keeper takes one of the rule whom no other payload has.
+        # Without a name the keeper takes a user of the rule that no other payload has.
         "argv": ["sudo", "-n", "--", GATEKEEPER, "run", box.user or USER],
         "told": json.dumps(wish),
     }

@@ -1,7 +1,7 @@
-"""Start payloads, watch over them and tell how they ended.
+"""Start payloads, monitor them and report how they ended.
 
-A program of its own, so that payloads outlive a crash of whoever ordered them. It is a package
-that needs nothing but the standard library of Python 3.9, since it also travels to worker
+A program of its own, so that payloads outlive a crash of the program that ordered them. It is
+a package that needs nothing but the standard library of Python 3.9, since it also travels to worker
 nodes; `python -I starter --socket FD --lock PATH` runs the folder. One thread waits for
 everything; no payload costs more than its process.
 

@@ -14,7 +14,7 @@ _MEASURES = "user"
 
 
 def kind(order: dict[str, Any]) -> str:
-    """Tell the kind of sandbox that an order asks for; empty means none."""
+    """Return the kind of sandbox that an order asks for; empty means none."""
     named: str = (order.get("sandbox") or {}).get("kind", "none")
     return "" if named == "none" else named
 

@@ -1,4 +1,4 @@
-"""Die on purpose, so that tests can show that nothing is lost."""
+"""Crash points: exit on purpose, so that tests can show that nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look after all payloads in one loop."""
+"""The loop of the starter: orders in, reports out, signals and limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import process, spawn
-from .care import Payload, ending, write_evidence
 from .crash import point
+from .payloads import Payload, ending, write_evidence
 from .wire import StarterWire
 from .workers import Workers
 
@@ -24,7 +24,7 @@ _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 class NoDevice(Exception):
-    """There are not so many that are free."""
+    """Not enough devices are free."""
 
 
 class Devices:
@@ -86,7 +86,7 @@ class Loop:
         self.sweeping: dict[str, Payload] = {}
         #: Processes that lost their parent, with the payloads they may come from.
         self.strays: dict[int, set[str]] = {}
-        #: Endings that nobody has acknowledged, with the directory for their evidence.
+        #: Endings that were not acknowledged, with the directory for their evidence.
         self.kept: dict[str, tuple[bytes | None, dict[str, Any]]] = {}
         self.timers: list[tuple[float, str, int]] = []
         self.poll = select.poll()
@@ -102,7 +102,7 @@ class Loop:
         key = order.get("key", "")
         if order["op"] == "start":
             point("starter.received")
-            # Whoever repeats an order gets the answer of the first.
+            # A repeated order gets the answer of the first.
             if not any(key in known for known in (self.running, self.sweeping, self.kept)):
                 self.waiting[key] = order
         elif order["op"] == "stop" and key in self.running:
@@ -121,13 +121,13 @@ class Loop:
     def fill(self) -> None:
         """Start payloads while there are slots for them."""
         if self.wire.gone:
-            # Nobody can tell an order whose sender has died from one that was never sent.
+            # An order whose sender has died cannot be told from one that was never sent.
             self.waiting.clear()
         for key in list(itertools.islice(self.waiting, self.free())):
             self.start(key, self.waiting.pop(key))
 
     def free(self) -> int:
-        """Tell how many payloads may be started now."""
+        """Return how many payloads may be started now."""
         return min(_BURST, self.slots - len(self.running)) if self.slots else _BURST
 
     def start(self, key: str, order: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Loop:
             self.watch(payload, order["limits"] if new else {})
 
     def begin(self, order: dict[str, Any], place: bytes, cwd: bytes) -> tuple[Payload, bool]:
-        """Have a process run a payload; tell whether the process is new."""
+        """Have a process run a payload; return whether the process is new."""
         if order.get("warm"):
             return self.workers.begin(order, place, cwd)
         return Payload(order, spawn.begin(order, place, cwd, self.lock), place), True
@@ -177,7 +177,7 @@ class Loop:
         heapq.heappush(self.timers, (due, payload.key, signal.SIGKILL))
 
     def report(self, place: bytes | None, report: dict[str, Any]) -> None:
-        """Tell of an end, and keep it until it is acknowledged or written down."""
+        """Report an end, and keep it until it is acknowledged or written down."""
         self.devices.take_back(report["key"])
         self.kept[report["key"]] = (place, report)
         self.wire.send(report)
@@ -213,7 +213,7 @@ class Loop:
                 point("starter.reaped")
 
     def returned(self, payload: Payload | None) -> None:
-        """Tell of the end of a payload whose worker has answered."""
+        """Report the end of a payload whose worker has answered."""
         if payload is not None:
             del self.running[payload.key]
             del self.pids[payload.pid]
@@ -221,7 +221,7 @@ class Loop:
             self.report(payload.place, payload.ending)
 
     def owners(self, pid: int) -> set[str]:
-        """Tell which payloads a process that lost its parent may come from."""
+        """Return which payloads a process that lost its parent may come from."""
         present = {**self.running, **self.sweeping}
         with contextlib.suppress(ProcessLookupError):
             group = os.getpgid(pid)
@@ -277,7 +277,7 @@ class Loop:
             payload.excuse(_TOGETHER)
 
     def settle(self) -> bool:
-        """Write down what nobody will acknowledge; tell whether all work is done."""
+        """Write evidence of ends that will not be acknowledged; return whether all work is done."""
         idle = not (self.running or self.sweeping or self.waiting)
         if self.wire.gone or (self.terminated and idle):
             for place, report in self.kept.values():
@@ -289,7 +289,7 @@ class Loop:
         return idle and leaving and not self.kept and not self.workers
 
     def patience(self) -> float | None:
-        """Tell for how many milliseconds nothing is due."""
+        """Return for how many milliseconds nothing is due."""
         if self.waiting and self.free() > 0:
             return 0
         now = time.monotonic()

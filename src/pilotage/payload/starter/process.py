@@ -1,4 +1,4 @@
-"""What the kernel tells of processes."""
+"""Facts of processes, from /proc."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def environ(pid: int) -> dict[str, str]:
 
 
 def key_of(pid: int) -> str | None:
-    """Tell whose payload a process is; a worker that stays bears the name of its present one."""
+    """Return whose payload a process is; a worker that stays bears the name of its present one."""
     marks = environ(pid)
     if marks.get(WORKER):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", "rb") as file:

@@ -67,7 +67,7 @@ def keep_apart(fds: set[int]) -> None:
 
 
 def listen_to_signals() -> socket.socket:
-    """Let signals arrive as bytes on a socket."""
+    """Deliver signals as bytes on a socket."""
     wake, signalled = socket.socketpair()
     wake.setblocking(False)
     signalled.setblocking(False)

@@ -1,4 +1,4 @@
-"""Speak with whoever orders payloads."""
+"""The connection to the program that orders payloads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import socket
 from typing import Any
 
-from .care import encode
 from .crash import point
+from .payloads import encode
 
 _BULK = 1 << 18
 
@@ -30,7 +30,7 @@ class StarterWire:
 
     @property
     def pending(self) -> bool:
-        """Tell whether something waits to be sent."""
+        """Return whether something waits to be sent."""
         return bool(self._outward) and not self.gone
 
     def receive(self) -> list[dict[str, Any]]:

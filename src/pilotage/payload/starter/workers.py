@@ -1,4 +1,4 @@
-"""Workers that stay: who has work, who waits for some, and who must end."""
+"""Workers that stay between payloads: start, assign, and end them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from . import boxed, spawn
-from .care import Payload, check, ending
+from .payloads import Payload, check, ending
 from .process import WORKER, signal_name
 
 #: Where a worker writes what its payloads say.
@@ -82,7 +82,7 @@ class Worker:
 
     @property
     def full(self) -> bool:
-        """Tell whether it must read before more can be sent."""
+        """Return whether it must read before more can be sent."""
         return bool(self._outward)
 
     def say(self, head: dict[str, Any], body: str) -> None:
@@ -154,7 +154,7 @@ class Worker:
             os.killpg(self.pid, number)
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close everything."""
         self.channel.close()
         for fd in self._streams:
             os.close(fd)
@@ -163,7 +163,7 @@ class Worker:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-#: A worker without work ends after so many seconds.
+#: Seconds after which a worker without work ends.
 _IDLE_SECONDS = 60.0
 #: Workers without work, at most, where the number of payloads is not limited.
 _MOST_IDLE = 32
@@ -200,7 +200,7 @@ class Workers:
         return len(self._all)
 
     def begin(self, order: dict[str, Any], place: bytes, cwd: bytes) -> tuple[WorkerCall, bool]:
-        """Give a payload to a worker without work, or to a new one; tell whether it is new."""
+        """Give a payload to a worker without work, or to a new one; return whether it is new."""
         if os.path.lexists(place):
             raise spawn.ClaimedError("the attempt was already claimed")
         ready = [one for one in self._idle() if one.kind == order["warm"]]
@@ -226,7 +226,7 @@ class Workers:
         streams = [os.memfd_create(name.decode(), os.MFD_CLOEXEC) for name in STREAMS]
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
         actions += [
-            # Opened anew, so that every writer appends.
+            # Opened again, so that every writer appends.
             (os.POSIX_SPAWN_OPEN, at, b"/proc/self/fd/%d" % fd, os.O_WRONLY | os.O_APPEND, 0)
             for at, fd in enumerate(streams, 1)
         ]
@@ -289,7 +289,7 @@ class Workers:
             stopped = bool(payload.reason)
             payload.answer(*answer)
         except (ValueError, TypeError, KeyError, RecursionError):
-            # Who speaks like that is not listened to any more.
+            # A worker that breaks the protocol is not read any more.
             worker.muted = True
             worker.signal(signal.SIGKILL)
             return None
@@ -315,14 +315,14 @@ class Workers:
         return payload
 
     def retire(self, worker: Worker) -> None:
-        """Let a worker end, and see to it a little later."""
+        """Ask a worker to end; kill it later if it does not."""
         worker.leaving = True
         worker.since = time.monotonic() + _LEAVE_SECONDS
         with contextlib.suppress(OSError):
             worker.channel.shutdown(socket.SHUT_RDWR)
 
     def tidy(self, *, ending: bool) -> None:
-        """Let those end that had no work for long, or all if it is time to go."""
+        """End workers that were idle for long, or all when the starter ends."""
         now = time.monotonic()
         if now < self._looked + _LOOK_SECONDS and not ending:
             return
@@ -337,7 +337,7 @@ class Workers:
                 worker.copy()
 
     def patience(self) -> float | None:
-        """Tell for how many seconds nothing is due."""
+        """Return for how many seconds nothing is due."""
         if not self._all:
             return None
         busy = any(one.payload is not None or one.leaving for one in self._all.values())

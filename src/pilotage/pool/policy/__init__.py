@@ -1,5 +1,5 @@
-"""Our own laws: what is seen of pools comes in, orders with their reasons go out.
+"""Policies: observations of pools and hints of the queue in, orders with their reasons out.
 
-`windowed` needs nothing but how well drones are used. `hinted` also hears what waits in the queue,
-and believes it as far as the drones agree. Both are pure: time, sights and memory are handed in.
+`Windowed` uses only how well pilots are used; `Hinted` also uses what waits in the queue, as far as
+the pilots confirm it. Both are pure: time, observations and memory are arguments.
 """

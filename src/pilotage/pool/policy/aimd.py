@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from pilotage.pool.policy import breaker, moves
-from pilotage.pool.policy.model import Act, Hint, Memory, Need, Order, Sight, Verdict
+from pilotage.pool.policy.model import Act, Hint, Memory, Need, PolicyDecision, PoolOrder, Sight
 from pilotage.pool.policy.places import gain, learn, likely, places, ranked, stalled
 from pilotage.pool.words import worth
 
@@ -28,7 +28,7 @@ def weigh(
 
 
 def _weigh(hint: Hint, before: Need, elapsed: float, patience: float, haste: float) -> Need:
-    # A drone with room and a job that waits for it cannot both be true for long.
+    # A pilot with room and a job that waits for it cannot both be true for long.
     phantom = hint.waiting if hint.fits else min(before.phantom, hint.waiting)
     real = hint.waiting - phantom
     return Need(
@@ -49,26 +49,26 @@ _SURE = 0.98
 class Hinted(moves.Manners, frozen=True, kw_only=True):
     """Feedback first, with an advisory hint of the queue."""
 
-    #: Seconds that a need must last before drones are ordered for it, and before some are recalled.
+    #: Seconds that a need must last before pilots are ordered for it, and before some are recalled.
     patience: float = 900.0
     haste: float = 300.0
-    #: Part of the cores in use that may wait without an order: it keeps drones full.
+    #: Part of the cores in use that may wait without an order: it keeps pilots full.
     tolerate: float = 0.2
-    #: Part of a drone that jobs of one kind must be able to use for it to be ordered for them.
+    #: Part of a pilot that jobs of one kind must be able to use for it to be ordered for them.
     useful: float = 0.45
 
     def __call__(
         self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory
-    ) -> Verdict:
-        """Say what shall be done now."""
+    ) -> PolicyDecision:
+        """Return the decision."""
         elapsed = max(0.0, now - memory.time)
         needs = weigh(hints, memory.needs, elapsed, patience=self.patience, haste=self.haste)
         memory = Memory(now, learn(memory.pools, sights, now), needs)
-        return Verdict(tuple(self._decide(now, sights, hints, memory)), memory)
+        return PolicyDecision(tuple(self._decide(now, sights, hints, memory)), memory)
 
     def _decide(
         self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory
-    ) -> list[Order]:
+    ) -> list[PoolOrder]:
         cares, needs = memory.pools, memory.needs
         best = ranked(sights, cares)
         busy = sum(one.busy for one in sights)
@@ -116,7 +116,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
         return book.orders
 
     def _counted(self, where: Sequence[Sight], memory: Memory, now: float) -> Sequence[Sight]:
-        """Return where orders are counted on; where nothing starts, if nobody else has room."""
+        """Return where orders are counted on; where nothing starts, if no other has room."""
         cares = memory.pools
         moving = [one for one in where if not stalled(one, cares[one.name])]
         room = any(moves.most(self, one, cares[one.name], now) > 0 for one in moving)
@@ -124,7 +124,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
 
 
 def _least(fits: Sequence[Sight], hint: Hint, need: Need, want: float) -> int:
-    """Return 1 if a drone shall be ordered however little it would have to do.
+    """Return 1 if a pilot should be ordered however little it would do.
 
     Where there is none and none is to come, somebody would wait for ever; and a small need that has
     lasted for long is not going to find company.
@@ -140,10 +140,10 @@ _HOUR = 3600.0
 class Windowed(moves.Manners, frozen=True, kw_only=True):
     """Feedback alone: additive and multiplicative increase, quick decrease."""
 
-    #: Part of the cores that may be free while drones still count as full, and as not full.
+    #: Part of the cores that may be free while pilots still count as full, and as not full.
     tight: float = 0.06
     loose: float = 0.12
-    #: Seconds without room before drones are ordered, and before some are recalled.
+    #: Seconds without room before pilots are ordered, and before some are recalled.
     patience: float = 300.0
     haste: float = 120.0
     #: Part of the cores in use by which the window grows in an hour, and by how much of itself.
@@ -161,8 +161,8 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
 
     def __call__(
         self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory
-    ) -> Verdict:
-        """Say what shall be done now; hints are not looked at."""
+    ) -> PolicyDecision:
+        """Return the decision; hints are ignored."""
         del hints
         elapsed = max(0.0, now - memory.time)
         cores = sum(one.ready * one.cores for one in sights)
@@ -171,7 +171,7 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
         hours = sum(care.latency for care in cares.values()) / max(1, len(cares)) / _HOUR
         most = hours * (self.most + self.widest * cores)
         state = replace(self._window(memory, elapsed, cores, spare, most), time=now, pools=cares)
-        return Verdict(tuple(self._decide(now, sights, spare, state)), state)
+        return PolicyDecision(tuple(self._decide(now, sights, spare, state)), state)
 
     def _window(
         self, memory: Memory, elapsed: float, cores: int, spare: float, most: float
@@ -191,7 +191,7 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
 
     def _decide(
         self, now: float, sights: Sequence[Sight], spare: float, memory: Memory
-    ) -> list[Order]:
+    ) -> list[PoolOrder]:
         cares = memory.pools
         best = ranked(sights, cares)
         book = moves.Book()
@@ -219,18 +219,18 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
         return book.orders
 
 
-def _sentinel(best: Sequence[Sight], memory: Memory, now: float) -> list[Order]:
-    """Order one drone if there is none, since nothing else would show that there is work."""
+def _sentinel(best: Sequence[Sight], memory: Memory, now: float) -> list[PoolOrder]:
+    """Order one pilot if there is none, since nothing else would show that there is work."""
     if any(one.pending for one in best if _comes(one, memory)):
         return []
     words = "there must be one pilot to see whether there is work"
     for one in best:
         if not one.pending and breaker.allowed(memory.pools[one.name], one, now) > 0:
-            return [Order(one.name, Act.ORDER, 1, words)]
+            return [PoolOrder(one.name, Act.ORDER, 1, words)]
     return []
 
 
 def _comes(one: Sight, memory: Memory) -> bool:
-    """Say whether what is on order is likely to come."""
+    """Return whether what is on order is likely to come."""
     care = memory.pools[one.name]
     return breaker.trusted(care) and not stalled(one, care)

@@ -1,4 +1,4 @@
-"""Pools whose drones die get no more orders for a while, and then one, to see."""
+"""Circuit breaker: stop ordering while pilots die, then try one at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from pilotage.pool.policy.model import Act, Care, Order, Sight
+from pilotage.pool.policy.model import Act, Care, PoolOrder, Sight
 
 #: Deaths in a row from which nothing is ordered.
 _DEATHS = 3
@@ -16,7 +16,7 @@ _LONGEST = 7200.0
 
 
 def judge(care: Care, sight: Sight, now: float) -> Care:
-    """Remember deaths; a drone that takes jobs after the pause closes the case."""
+    """Remember deaths; a pilot that takes jobs after the pause closes the case."""
     if sight.failed:
         deaths = care.deaths + sight.failed
         if deaths < _DEATHS:
@@ -32,23 +32,23 @@ def judge(care: Care, sight: Sight, now: float) -> Care:
 
 
 def trusted(care: Care) -> bool:
-    """Say whether what is on order is likely to come."""
+    """Return whether what is on order is likely to come."""
     return care.deaths < _DEATHS
 
 
 def allowed(care: Care, sight: Sight, now: float) -> int:
-    """Return how many drones may be on order: none in a pause, then one, else any number."""
+    """Return how many pilots may be on order: none in a pause, then one, else any number."""
     if care.deaths < _DEATHS:
         return 1 << 30
     return 0 if now < care.until else max(0, 1 - sight.pending)
 
 
-def cancel(sights: Sequence[Sight], cares: Mapping[str, Care], now: float) -> list[Order]:
-    """Take back what is on order where drones die."""
+def cancel(sights: Sequence[Sight], cares: Mapping[str, Care], now: float) -> list[PoolOrder]:
+    """Take back what is on order where pilots die."""
     found = []
     for one in sights:
         care = cares[one.name]
         if care.deaths >= _DEATHS and now < care.until and one.queued:
             words = f"the last {care.deaths} pilots of {one.name} died as they started"
-            found.append(Order(one.name, Act.CANCEL, one.queued, words))
+            found.append(PoolOrder(one.name, Act.CANCEL, one.queued, words))
     return found

@@ -1,4 +1,4 @@
-"""The nouns of our laws."""
+"""Structs of policies: sights, hints, orders and memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What is seen of one pool: drones of one shape at one provider."""
+    """What is seen of one pool: pilots of one shape at one provider."""
 
     name: str
     provider: str
-    #: What one drone has; memory in any unit that hints use too.
+    #: What one pilot has; memory in any unit that hints use too.
     cores: int
     memory: float
-    #: How many drones wait at the provider, boot, take jobs, and take no more.
+    #: How many pilots wait at the provider, boot, take jobs, and take no more.
     queued: int = 0
     booting: int = 0
     ready: int = 0
@@ -25,13 +25,13 @@ class Sight(msgspec.Struct, frozen=True):
     free: tuple[int, ...] = ()
     #: Cores of these that no job can use, since another feature is taken.
     blocked: float = 0.0
-    #: Seconds that drones without a job have had none, the longest first.
+    #: Seconds that pilots without a job have had none, the longest first.
     idle: tuple[float, ...] = ()
     #: The same of those that have never had one.
     fresh: tuple[float, ...] = ()
     #: Free cores of those that drain and could be called back, the fullest first.
     callable: tuple[int, ...] = ()
-    #: Seconds that drones waited which have started since the last time, and how many died.
+    #: Seconds that pilots waited which have started since the last time, and how many died.
     arrived: tuple[float, ...] = ()
     failed: int = 0
     #: How many have begun to take jobs since.
@@ -44,12 +44,12 @@ class Sight(msgspec.Struct, frozen=True):
     quota: float = float("inf")
     #: What a core-hour costs beside others.
     price: float = 1.0
-    #: Whether the provider lets drones live for ever.
+    #: Whether the provider lets pilots live for ever.
     lasting: bool = False
 
     @property
     def pending(self) -> int:
-        """Return the drones that are to come."""
+        """Return the pilots that are to come."""
         return self.queued + self.booting
 
     @property
@@ -60,19 +60,19 @@ class Sight(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> int:
-        """Return the cores in use in drones that take jobs."""
+        """Return the cores in use in pilots that take jobs."""
         return self.ready * self.cores - sum(n * count for n, count in enumerate(self.free))
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """What somebody says waits in the queue: jobs with the same needs."""
+    """A hint of the queue: waiting jobs with the same needs."""
 
     name: str
     cores: int
     memory: float
     #: Cores that all of them want.
     waiting: float
-    #: Whether a drone has room for one now, so that none should wait.
+    #: Whether a pilot has room for one now, so that none should wait.
     fits: bool = False
 
 
@@ -86,18 +86,18 @@ class Act(StrEnum):
     RELEASE = "release"
 
 
-class Order(msgspec.Struct, frozen=True):
-    """What shall be done to one pool, and why."""
+class PoolOrder(msgspec.Struct, frozen=True):
+    """A change of one pool, and the reason."""
 
     pool: str
     act: Act
-    #: How many drones; the idle and emptiest are drained, the fullest called back.
+    #: How many pilots; the idle and emptiest are drained, the fullest called back.
     count: int
     words: str
 
 
 class Care(msgspec.Struct, frozen=True):
-    """What a law remembers of a pool."""
+    """What a policy remembers of a pool."""
 
     #: Seconds from order to start, as learnt.
     latency: float = 1800.0
@@ -109,29 +109,29 @@ class Care(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a law remembers of a kind of jobs."""
+    """What a policy remembers of a kind of jobs."""
 
     #: Cores that have waited for a while, and for a short while.
     lasting: float = 0.0
     recent: float = 0.0
-    #: Cores that are said to wait and do not.
+    #: Cores of hinted jobs that turned out not to wait.
     phantom: float = 0.0
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Everything that a law hands to itself."""
+    """Everything that a policy hands to itself."""
 
     time: float = 0.0
     pools: Mapping[str, Care] = {}
     needs: Mapping[str, Need] = {}
     #: Seconds for which there was no room anywhere, or in which there was, below 0.
     pressed: float = 0.0
-    #: Cores that may be on order, for the law without hints.
+    #: Cores that may be on order, for the policy without hints.
     window: float = 0.0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class PolicyDecision(msgspec.Struct, frozen=True):
     """Orders, and what to remember."""
 
-    orders: tuple[Order, ...]
+    orders: tuple[PoolOrder, ...]
     memory: Memory

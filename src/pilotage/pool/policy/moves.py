@@ -1,4 +1,4 @@
-"""The moves that our laws share: order, cancel, recall, release and drain, each with its reason."""
+"""Actions that policies share: order, cancel, recall, release and drain, each with its reason."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pilotage.pool.policy import breaker
-from pilotage.pool.policy.model import Act, Care, Hint, Order, Sight
+from pilotage.pool.policy.model import Act, Care, Hint, PoolOrder, Sight
 from pilotage.pool.policy.places import gain
 
 
 class Manners(msgspec.Struct, frozen=True, kw_only=True):
-    """How boldly drones are ordered, and how soon they are let go."""
+    """How boldly pilots are ordered, and how soon they are let go."""
 
     #: Cores on order for each core that is needed: what comes late is cancelled.
     hedge: float = 2.0
-    #: Drones on order for each that a pool has, beside the first four.
+    #: Pilots on order for each that a pool has, beside the first four.
     stretch: float = 3.0
-    #: Part of the cores in use that may be free before the emptiest drones are drained.
+    #: Part of the cores in use that may be free before the emptiest pilots are drained.
     headroom: float = 0.05
-    #: Part of a drone that must be free for it to be drained.
+    #: Part of a pilot that must be free for it to be drained.
     light: float = 0.75
-    #: Seconds that a drone without a job is kept, at least and for each second that another costs.
+    #: Seconds that a pilot without a job is kept, at least and for each second that another costs.
     rest: float = 300.0
     ski: float = 0.1
     #: How many times longer one is kept that has never had a job.
@@ -37,17 +37,17 @@ class Book:
 
     def __init__(self) -> None:
         """Begin with an empty page."""
-        self.orders: list[Order] = []
+        self.orders: list[PoolOrder] = []
         self._ordered: dict[str, int] = {}
 
     def write(self, pool: str, act: Act, count: int, words: str) -> None:
         """Add an order."""
-        self.orders.append(Order(pool, act, count, words))
+        self.orders.append(PoolOrder(pool, act, count, words))
         if act is Act.ORDER:
             self._ordered[pool] = self.ordered(pool) + count
 
     def ordered(self, pool: str) -> int:
-        """Return how many drones of a pool were ordered."""
+        """Return how many pilots of a pool were ordered."""
         return self._ordered.get(pool, 0)
 
 
@@ -63,7 +63,7 @@ def order(
 ) -> float:
     """Order for what a hint says waits, in the first places with room; return what is left.
 
-    What would fill less than half a drone waits for company, unless `least` are ordered anyway.
+    What would fill less than half a pilot waits for company, unless `least` are ordered anyway.
     """
     want = hint.waiting
     for one in where:
@@ -95,7 +95,7 @@ def most(manners: Manners, one: Sight, care: Care, now: float) -> int:
 
 
 def cancel(manners: Manners, book: Book, best: Sequence[Sight], extra: float, why: str) -> None:
-    """Take back orders for cores that nothing needs, where drones come last."""
+    """Take back orders for cores that nothing needs, where pilots come last."""
     needed = sum(one.pending * one.cores for one in best) - extra
     extra -= manners.slack * max(0.0, needed)
     for one in reversed(best):
@@ -109,7 +109,7 @@ def cancel(manners: Manners, book: Book, best: Sequence[Sight], extra: float, wh
 def recall(
     book: Book, where: Sequence[Sight], want: float, called: dict[str, int], why: str
 ) -> float:
-    """Call drones back that drain and have room, the fullest first; return what is left."""
+    """Call pilots back that drain and have room, the fullest first; return what is left."""
     for one in where:
         count = 0
         for free in one.callable[called.get(one.name, 0) :]:
@@ -132,7 +132,7 @@ def shrink(
     cares: Mapping[str, Care],
     keep: str = "",
 ) -> None:
-    """Release drones that have rested, and drain the emptiest while others have room."""
+    """Release pilots that have rested, and drain the emptiest while others have room."""
     for one in reversed(best):
         rest = manners.rest + manners.ski * cares[one.name].latency
         count = sum(wait >= rest for wait in one.idle)

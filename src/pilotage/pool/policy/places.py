@@ -1,4 +1,4 @@
-"""Where drones are best ordered: what is cheap, comes soon, lives long, and fits."""
+"""Rank pools for the next order: cheap, soon, long-lived and well filled first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pilotage.pool.policy.model import Care, Hint, Sight
 
 #: Seconds between latencies that are no reason to prefer one to another.
 _ALIKE = 600
-#: How much one more drone says about the latency of its pool, and an order that is overdue.
+#: How much one more pilot says about the latency of its pool, and an order that is overdue.
 _FRESH = 0.15
 _OVERDUE = 0.01
 #: How many latencies after which an order is not counted on.
@@ -21,7 +21,7 @@ _STALLED = 4.0
 
 
 def learn(before: Mapping[str, Care], sights: Sequence[Sight], now: float) -> dict[str, Care]:
-    """Remember how long orders take in each pool, and where drones died."""
+    """Remember how long orders take in each pool, and where pilots died."""
     return {one.name: _learn(before.get(one.name, Care()), one, now) for one in sights}
 
 
@@ -39,12 +39,12 @@ def _learn(care: Care, sight: Sight, now: float) -> Care:
 
 
 def likely(one: Sight, care: Care) -> bool:
-    """Say whether what is on order is to be counted on: nobody dies there, and it is not full."""
+    """Return whether orders can be relied on: pilots do not die there, and it is not full."""
     return breaker.trusted(care) and one.oldest <= _STUCK * care.latency + _ALIKE
 
 
 def stalled(one: Sight, care: Care) -> bool:
-    """Say whether nothing starts there any more, for far longer than it ever took."""
+    """Return whether nothing starts there any more, for far longer than it ever took."""
     return one.oldest > _STALLED * care.usual + _ALIKE
 
 
@@ -64,7 +64,7 @@ def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:
 
 def places(best: Sequence[Sight], hint: Hint, useful: float) -> list[Sight]:
     """Return the best shape of each provider: the cheapest by use, of equals with most memory."""
-    # A job that fills no drone well runs in the one that it fills best.
+    # A job that fills no pilot well runs in the one that it fills best.
     enough = min(useful, max((gain(one, hint) for one in best), default=0.0))
     found: dict[str, Sight] = {}
     for one in best:
@@ -81,7 +81,7 @@ def _worth(one: Sight, part: float) -> tuple[float, float]:
 
 
 def gain(one: Sight, hint: Hint) -> float:
-    """Return the part of a drone that jobs of one kind could use."""
+    """Return the part of a pilot that jobs of one kind could use."""
     slots = one.cores // hint.cores
     if hint.memory:
         slots = min(slots, int(one.memory // hint.memory))

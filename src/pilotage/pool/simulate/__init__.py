@@ -1,4 +1,4 @@
-"""A world of providers, drones and jobs in which a law is tried before it runs.
+"""Simulation of pools: a scenario, a seed and a policy in, figures out.
 
-In: a `Scenario` and a seed. Out: `Figures`, and the sentences of each decision.
+The policies are those that run in production; each decision keeps its reason.
 """

@@ -1,4 +1,4 @@
-"""What happens whatever the law does: the same jobs, capacities and delays for each seed."""
+"""Random input of a simulation: jobs, capacities and delays, the same for each seed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from functools import lru_cache
 
-from pilotage.pool.simulate.model import Kind, Load, Provider
+from pilotage.pool.simulate.model import JobKind, Load, Provider
 
 #: A job that comes: which kind it is, and the steps that it runs.
 Arrival = tuple[int, int]
@@ -17,7 +17,7 @@ MINUTES = 60
 
 
 @lru_cache(maxsize=8)
-def arrivals(load: Load, kinds: tuple[Kind, ...], hours: int, seed: int) -> Jobs:
+def arrivals(load: Load, kinds: tuple[JobKind, ...], hours: int, seed: int) -> Jobs:
     """Return the jobs of each step."""
     dice = random.Random(f"jobs {seed}")  # noqa: S311 - dice
     steps: list[list[Arrival]] = [[] for _ in range(hours * MINUTES)]
@@ -34,7 +34,7 @@ def arrivals(load: Load, kinds: tuple[Kind, ...], hours: int, seed: int) -> Jobs
 
 
 def _phases(
-    load: Load, kinds: tuple[Kind, ...], hours: int, dice: random.Random
+    load: Load, kinds: tuple[JobKind, ...], hours: int, dice: random.Random
 ) -> Iterator[tuple[float, float, float, list[float]]]:
     begin = 0.0
     while begin < hours:
@@ -51,12 +51,12 @@ def _next(rate: float, dice: random.Random) -> float:
 
 
 @lru_cache(maxsize=64)
-def _mean(kind: Kind) -> float:
+def _mean(kind: JobKind) -> float:
     dice = random.Random(1)  # noqa: S311 - dice
     return sum(_steps(kind, dice) for _ in range(4000)) / 4000 / MINUTES
 
 
-def _steps(kind: Kind, dice: random.Random) -> int:
+def _steps(kind: JobKind, dice: random.Random) -> int:
     hours = min(kind.longest, kind.median * math.exp(dice.gauss(0, kind.sigma)))
     return max(1, math.ceil(hours * MINUTES))
 

@@ -1,11 +1,11 @@
-"""The nouns of a simulated world."""
+"""Structs of a simulation: scenarios, providers, machines, loads and figures."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class Kind(msgspec.Struct, frozen=True):
+class JobKind(msgspec.Struct, frozen=True):
     """Jobs that need the same."""
 
     name: str
@@ -21,14 +21,14 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """One shape of drone at one provider."""
+    """One shape of pilot at one provider."""
 
     name: str
     provider: str
     cores: int
     #: Gigabytes.
     memory: int
-    #: Hours after which a drone takes no more jobs; 0 is never.
+    #: Hours after which a pilot takes no more jobs; 0 is never.
     lifetime: float = 0.0
     #: Minutes from its start to its first job.
     boot: int = 5
@@ -37,7 +37,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """Somebody who starts drones, later."""
+    """A provider that starts pilots after a delay."""
 
     name: str
     #: Cores that we may hold, in the middle; `swing` is how far that changes.
@@ -64,8 +64,8 @@ class Load(msgspec.Struct, frozen=True):
     even: float = 4.0
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Hours in which the drones of a provider die as they boot."""
+class Outage(msgspec.Struct, frozen=True):
+    """Hours in which the pilots of a provider die as they boot."""
 
     provider: str
     begin: float
@@ -78,17 +78,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     providers: tuple[Provider, ...]
     machines: tuple[Machine, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[JobKind, ...]
     load: Load = Load()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[Outage, ...] = ()
     #: Hours simulated, and those at the beginning that do not count.
     hours: int = 120
     warm: int = 12
-    #: Drones of a hundred that may be kept free for jobs of many cores.
+    #: Pilots of a hundred that may be kept free for jobs of many cores.
     reserve: int = 10
 
     def kills(self, provider: str, hour: float) -> bool:
-        """Say whether drones of a provider die as they boot."""
+        """Return whether pilots of a provider die as they boot."""
         return any(
             one.provider == provider and one.begin <= hour < one.end for one in self.failures
         )
@@ -97,7 +97,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
-    #: Core-hours that jobs used, of all that drones held from boot to release.
+    #: Core-hours that jobs used, of all that pilots held from boot to release.
     utilisation: float
     #: Core-hours.
     held: float
@@ -113,7 +113,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     wait: float
     wait_p95: float
     turnaround: float
-    #: Orders placed, orders cancelled, drones started, drones that never ran a job.
+    #: Orders placed, orders cancelled, pilots started, pilots that never ran a job.
     orders: int
     cancelled: int
     drones: int

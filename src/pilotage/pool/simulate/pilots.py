@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from pilotage.pool.simulate import dice
-from pilotage.pool.simulate.model import Kind, Machine, Provider
+from pilotage.pool.simulate.model import JobKind, Machine, Provider
 
 
-class State(IntEnum):
-    """Where a drone is in its life."""
+class PilotPhase(IntEnum):
+    """Where a pilot is in its life."""
 
     QUEUED = 0
     BOOTING = 1
@@ -21,8 +21,8 @@ class State(IntEnum):
     GONE = 4
 
 
-class Drone:
-    """A drone; changed in place, since a run changes it half a million times."""
+class SimulatedPilot:
+    """A pilot; changed in place, since a run changes it half a million times."""
 
     __slots__ = (
         "at", "bucket", "cores", "due", "expired", "free", "idle", "jobs", "memory", "pool",
@@ -34,7 +34,7 @@ class Drone:
         self.pool = pool
         self.cores = self.free = machine.cores
         self.memory = self.room = machine.memory
-        self.state = State.QUEUED
+        self.state = PilotPhase.QUEUED
         self.jobs = 0
         self.ran = False
         self.expired = False
@@ -50,7 +50,7 @@ class Drone:
 
 
 class Pool:
-    """The drones of one machine type."""
+    """The pilots of one machine type."""
 
     __slots__ = (
         "arrived", "blocked", "booting", "draining", "failed", "free", "joined", "machine",
@@ -60,30 +60,30 @@ class Pool:
     def __init__(self, machine: Machine) -> None:
         """Begin with nothing."""
         self.machine = machine
-        self.queued: dict[Drone, None] = {}
-        self.booting: dict[Drone, None] = {}
-        self.ready: dict[Drone, None] = {}
-        self.draining: dict[Drone, None] = {}
-        #: How many of the ready have so many cores free, and cores that no job could use.
+        self.queued: dict[SimulatedPilot, None] = {}
+        self.booting: dict[SimulatedPilot, None] = {}
+        self.ready: dict[SimulatedPilot, None] = {}
+        self.draining: dict[SimulatedPilot, None] = {}
+        #: Ready pilots by number of free cores, and cores that no job could use.
         self.free = [0] * (machine.cores + 1)
         self.blocked = 0.0
-        #: Since they were last asked for: delays of drones that came, how many died and joined.
+        #: Since they were last asked for: delays of pilots that came, how many died and joined.
         self.arrived: list[int] = []
         self.failed = self.joined = 0
 
-    def enter(self, drone: Drone) -> None:
-        """Count a drone that is ready."""
-        self.free[drone.free] += 1
-        usable = drone.room * drone.cores / drone.memory
-        if usable < drone.free:
-            self.blocked += drone.free - usable
+    def enter(self, pilot: SimulatedPilot) -> None:
+        """Count a pilot that is ready."""
+        self.free[pilot.free] += 1
+        usable = pilot.room * pilot.cores / pilot.memory
+        if usable < pilot.free:
+            self.blocked += pilot.free - usable
 
-    def leave(self, drone: Drone) -> None:
+    def leave(self, pilot: SimulatedPilot) -> None:
         """Count it no more, before it changes."""
-        self.free[drone.free] -= 1
-        usable = drone.room * drone.cores / drone.memory
-        if usable < drone.free:
-            self.blocked -= drone.free - usable
+        self.free[pilot.free] -= 1
+        usable = pilot.room * pilot.cores / pilot.memory
+        if usable < pilot.free:
+            self.blocked -= pilot.free - usable
 
 
 class ProviderQueue:
@@ -99,8 +99,8 @@ class ProviderQueue:
         self._delays: dict[str, dice.Delays] = {}
         self._capacity = dice.capacities(provider, hours, seed)
         self._congestion = dice.congestion(provider.name, hours, seed)
-        self._due: list[tuple[int, int, Drone]] = []
-        self._waiting: deque[Drone] = deque()
+        self._due: list[tuple[int, int, SimulatedPilot]] = []
+        self._waiting: deque[SimulatedPilot] = deque()
         self._number = 0
 
     def delay(self, machine: Machine, now: int) -> int:
@@ -109,31 +109,31 @@ class ProviderQueue:
             self._delays[machine.name] = dice.Delays(self.provider, machine.name, self._seed)
         return self._delays[machine.name].next(self._congestion[now])
 
-    def add(self, drone: Drone) -> None:
+    def add(self, pilot: SimulatedPilot) -> None:
         """Keep an order until it is due."""
         self._number += 1
-        heapq.heappush(self._due, (drone.due, self._number, drone))
+        heapq.heappush(self._due, (pilot.due, self._number, pilot))
 
-    def start(self, now: int) -> Iterator[Drone]:
+    def start(self, now: int) -> Iterator[SimulatedPilot]:
         """Return what starts now: due, not cancelled, and with room."""
         due, waiting = self._due, self._waiting
         while due and due[0][0] <= now:
             waiting.append(heapq.heappop(due)[2])
         while waiting:
-            drone = waiting[0]
-            if drone.state is State.QUEUED:
-                if self.held + drone.cores > self._capacity[now]:
+            pilot = waiting[0]
+            if pilot.state is PilotPhase.QUEUED:
+                if self.held + pilot.cores > self._capacity[now]:
                     return
-                self.held += drone.cores
-                yield drone
+                self.held += pilot.cores
+                yield pilot
             waiting.popleft()
 
 
 class Overlay:
-    """Jobs that wait, and drones by what is free in them."""
+    """Jobs that wait, and pilots by what is free in them."""
 
-    def __init__(self, kinds: Sequence[Kind], widest: int, most: int) -> None:
-        """Index drones by free cores and then by which of the kinds' memories they have."""
+    def __init__(self, kinds: Sequence[JobKind], widest: int, most: int) -> None:
+        """Index pilots by free cores and then by which of the kinds' memories they have."""
         self.kinds = tuple(kinds)
         self.queues: tuple[deque[tuple[int, int]], ...] = tuple(deque() for _ in kinds)
         #: Cores that jobs wait for, and that those of each kind use.
@@ -142,16 +142,18 @@ class Overlay:
         steps = sorted({kind.memory for kind in kinds})
         self._levels = len(steps) + 1
         self._level = tuple(sum(step <= room for step in steps) for room in range(most + 1))
-        self._buckets: list[dict[Drone, None]] = [{} for _ in range((widest + 1) * self._levels)]
+        self._buckets: list[dict[SimulatedPilot, None]] = [
+            {} for _ in range((widest + 1) * self._levels)
+        ]
         self._mask = 0
         self._fits = tuple(self._permitted(kind, widest) for kind in kinds)
         #: Kinds in the order in which they are matched.
         big = sorted(range(len(kinds)), key=lambda n: (-kinds[n].cores, -kinds[n].memory))
         self._order = tuple(big)
         self._wide = tuple(n for n in big if kinds[n].cores > 1)
-        self.reserved: dict[Drone, int] = {}
+        self.reserved: dict[SimulatedPilot, int] = {}
 
-    def _permitted(self, kind: Kind, widest: int) -> int:
+    def _permitted(self, kind: JobKind, widest: int) -> int:
         least = self._level[kind.memory]
         return sum(
             1 << (free * self._levels + level)
@@ -160,29 +162,29 @@ class Overlay:
         )
 
     def fits(self, kind: int) -> bool:
-        """Say whether some drone has room for a job of this kind."""
+        """Return whether some pilot has room for a job of this kind."""
         return bool(self._mask & self._fits[kind])
 
-    def open(self, drone: Drone) -> None:
-        """Let a drone be found, where it has room."""
-        if drone.free and drone not in self.reserved:
-            at = drone.free * self._levels + self._level[drone.room]
-            drone.bucket = at
-            self._buckets[at][drone] = None
+    def open(self, pilot: SimulatedPilot) -> None:
+        """Let a pilot be found, where it has room."""
+        if pilot.free and pilot not in self.reserved:
+            at = pilot.free * self._levels + self._level[pilot.room]
+            pilot.bucket = at
+            self._buckets[at][pilot] = None
             self._mask |= 1 << at
 
-    def shut(self, drone: Drone) -> None:
+    def shut(self, pilot: SimulatedPilot) -> None:
         """Let it be found no more."""
-        at = drone.bucket
+        at = pilot.bucket
         if at >= 0:
             bucket = self._buckets[at]
-            del bucket[drone]
+            del bucket[pilot]
             if not bucket:
                 self._mask &= ~(1 << at)
-            drone.bucket = -1
+            pilot.bucket = -1
 
-    def best(self, kind: int) -> Drone | None:
-        """Return the fullest drone with room, and of these the one with the least memory."""
+    def best(self, kind: int) -> SimulatedPilot | None:
+        """Return the fullest pilot with room, and of these the one with the least memory."""
         found = self._mask & self._fits[kind]
         if not found:
             return None
@@ -193,16 +195,16 @@ class Overlay:
         """Return the kinds, those first that are hard to place."""
         return self._order
 
-    def unreserve(self, drone: Drone) -> None:
-        """Let everybody use a drone again."""
-        if self.reserved.pop(drone, None) is not None:
-            self.open(drone)
+    def unreserve(self, pilot: SimulatedPilot) -> None:
+        """Release the reservation of a pilot."""
+        if self.reserved.pop(pilot, None) is not None:
+            self.open(pilot)
 
     def defragment(self, ready: int, percent: int) -> None:
-        """Keep some drones free of small jobs while bigger ones wait."""
-        for drone, kind in list(self.reserved.items()):
+        """Keep some pilots free of small jobs while bigger ones wait."""
+        for pilot, kind in list(self.reserved.items()):
             if not self.queues[kind]:
-                self.unreserve(drone)
+                self.unreserve(pilot)
         for kind in self._wide:
             lacking = len(self.queues[kind]) - sum(k == kind for k in self.reserved.values())
             while lacking > 0 and len(self.reserved) < ready * percent // 100:
@@ -213,13 +215,13 @@ class Overlay:
                 self.reserved[found] = kind
                 lacking -= 1
 
-    def _emptiest(self, kind: int) -> Drone | None:
+    def _emptiest(self, kind: int) -> SimulatedPilot | None:
         cores, memory = self.kinds[kind].cores, self.kinds[kind].memory
         mask = self._mask
         while mask:
             top = mask.bit_length() - 1
-            for drone in self._buckets[top]:
-                if drone.cores >= cores and drone.memory >= memory:
-                    return drone
+            for pilot in self._buckets[top]:
+                if pilot.cores >= cores and pilot.memory >= memory:
+                    return pilot
             mask ^= 1 << top
         return None

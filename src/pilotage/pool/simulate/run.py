@@ -1,4 +1,4 @@
-"""Run a world to its end with somebody at the wheel."""
+"""Run a simulated world to its end, and record it minute by minute."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MINUTES = 60
 class Film(msgspec.Struct):
     """Cores in each minute."""
 
-    #: Of drones that take jobs, and of all that are there or on their way.
+    #: Of pilots that take jobs, and of all that are there or on their way.
     supply: list[float] = []
     demand: list[float] = []
     #: In use, and that jobs wait for.
@@ -53,7 +53,7 @@ class Film(msgspec.Struct):
     cost: float = 0.0
 
     def watch(self, steer: Callable[[World], Steer]) -> Callable[[World], Steer]:
-        """Look on while somebody steers."""
+        """Record a run while a policy steers it."""
 
         def begin(world: World) -> Steer:
             wheel, warm = steer(world), world.scenario.warm * _MINUTES

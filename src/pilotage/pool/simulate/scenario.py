@@ -1,4 +1,4 @@
-"""The six scenarios of the study: what changes, what fails, and how much is asked for."""
+"""Scenarios: six built-in ones, those of a project's pools, and recorded jobs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from pilotage.base import units
 from pilotage.pool.files import Pool
-from pilotage.pool.simulate.model import Failure, Kind, Load, Machine, Provider, Scenario
+from pilotage.pool.simulate.model import JobKind, Load, Machine, Outage, Provider, Scenario
 from pilotage.pool.simulate.trace import Past, Trace, recorded
 
 _KINDS = (
-    Kind("1c/1GB", 1, 1, 0.4, 1.0),
-    Kind("1c/2GB", 1, 2, 0.8, 1.0),
-    Kind("8c/16GB", 8, 16, 1.5, 0.8),
-    Kind("1c/6GB", 1, 6, 1.2, 0.9),
-    Kind("8c/40GB", 8, 40, 3.0, 0.7),
+    JobKind("1c/1GB", 1, 1, 0.4, 1.0),
+    JobKind("1c/2GB", 1, 2, 0.8, 1.0),
+    JobKind("8c/16GB", 8, 16, 1.5, 0.8),
+    JobKind("1c/6GB", 1, 6, 1.2, 0.9),
+    JobKind("8c/40GB", 8, 40, 3.0, 0.7),
 )
 _PROVIDERS = (
     Provider("hpc-a", 800, 0.35, 0.75, 0.8),
@@ -49,7 +49,7 @@ SCENARIOS: dict[str, Scenario] = {
             load=Load(phase=6.0, idle=45.0, low=200.0, high=1000.0, batch=36.0),
         ),
         replace(_SHIFTING, name="slowq", providers=tuple(_slow(one) for one in _PROVIDERS)),
-        replace(_SHIFTING, name="blackhole", failures=(Failure("hpc-a", 48.0, 72.0),)),
+        replace(_SHIFTING, name="blackhole", failures=(Outage("hpc-a", 48.0, 72.0),)),
         replace(
             _SHIFTING,
             name="steady",
@@ -66,20 +66,20 @@ SCENARIOS: dict[str, Scenario] = {
 
 _GB = 1e9
 _HOUR_S = 3600.0
-#: Gigabytes of a pilot for each core, where nobody says.
+#: Gigabytes of a pilot for each core, if not configured.
 _EACH = 2.0
-#: Hours that an order waits where nobody knows, and how much that differs.
+#: Default queue delay of an order in hours, and the width of its logarithm.
 _DELAY, _SIGMA = 0.25, 0.8
 #: Hours after the last job came, for it to run and for pools to shrink.
 _AFTER = 4
-#: Pilots that came which tell how long others will wait.
+#: Least number of observed delays to estimate from.
 _ENOUGH = 3
 
 
 def of_pools(
     pools: Mapping[str, Pool],
     waits: Mapping[str, Sequence[float]],
-    kinds: tuple[Kind, ...],
+    kinds: tuple[JobKind, ...],
     *,
     delay: float | None = None,
     hours: int = 120,
@@ -99,7 +99,7 @@ def of_pools(
 
 
 def queue(waits: Sequence[float], delay: float | None = None) -> tuple[float, float]:
-    """Say how many hours an order waits in the middle, and the width of their logarithms."""
+    """Return how many hours an order waits in the middle, and the width of their logarithms."""
     if delay is not None:
         return delay / _HOUR_S, 0.0 if not delay else _SIGMA / 2
     logs = [math.log(max(1.0, one) / _HOUR_S) for one in waits]

@@ -1,4 +1,4 @@
-"""Jobs as they were recorded, to be replayed instead of dice."""
+"""Recorded jobs and queue delays, read from the store for replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pilotage.pool.simulate.dice import Arrival, Jobs
-from pilotage.pool.simulate.model import Kind
+from pilotage.pool.simulate.model import JobKind
 from pilotage.store import Db
 
 _MINUTE = 60.0
@@ -29,7 +29,7 @@ class Past(msgspec.Struct, frozen=True):
 class Trace(msgspec.Struct, frozen=True):
     """Kinds of jobs, and which come in each minute."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[JobKind, ...]
     steps: Jobs
 
     @property
@@ -51,7 +51,7 @@ def recorded(jobs: Iterable[Past]) -> Trace:
         minutes = max(1, math.ceil(one.ran / _MINUTE))
         steps[int((one.submitted - first) / _MINUTE)].append((number, minutes))
     kinds = tuple(
-        Kind(f"{cores}c/{memory}GB", cores, memory, 1.0, 1.0) for cores, memory in numbers
+        JobKind(f"{cores}c/{memory}GB", cores, memory, 1.0, 1.0) for cores, memory in numbers
     )
     return Trace(kinds, tuple(map(tuple, steps)))
 

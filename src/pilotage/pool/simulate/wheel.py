@@ -1,4 +1,4 @@
-"""A law of ours at the wheel of a simulated world: the code that runs in production."""
+"""Steers a simulated world by a policy: the same code as in production."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pilotage.pool.model import Reading
 from pilotage.pool.pipeline import Pipeline
-from pilotage.pool.policy.model import Act, Hint, Memory, Order, Sight, Verdict
-from pilotage.pool.simulate.pilots import Drone, Pool
+from pilotage.pool.policy.model import Act, Hint, Memory, PolicyDecision, PoolOrder, Sight
+from pilotage.pool.simulate.pilots import Pool, SimulatedPilot
 from pilotage.pool.simulate.run import Steer
 from pilotage.pool.simulate.world import World
 
-#: Minutes before their end that drones are told of.
+#: Minutes before their end at which pilots count as ending.
 _AHEAD = 480
-#: What our laws are: pools and hints as seen now, and a memory, give a verdict.
-Law = Callable[[float, Sequence[Sight], Sequence[Hint], Memory], Verdict]
-#: Somebody who reads what is decided.
-Listener = Callable[[float, Order], None]
+#: A policy: what is seen of pools, hints and a memory give a verdict.
+PoolPolicy = Callable[[float, Sequence[Sight], Sequence[Hint], Memory], PolicyDecision]
+#: Receives each decision.
+Listener = Callable[[float, PoolOrder], None]
 
 
 def wheel(
-    law: Law, *, hints: str = "none", every: int = 1, listen: Listener | None = None
+    policy: PoolPolicy, *, hints: str = "none", every: int = 1, listen: Listener | None = None
 ) -> Callable[[World], Steer]:
-    """Let a law steer, with no, `exact` or `noisy` hints of the queue."""
+    """Let a policy steer, with no, `exact` or `noisy` hints of the queue."""
 
     def begin(world: World) -> Steer:
         memory = Memory()
@@ -37,7 +37,7 @@ def wheel(
                 return
             now = world.now * 60.0
             told: Sequence[Hint] = () if hints == "none" else see_queue(world, noise)
-            verdict = law(now, [sight(world, n) for n in range(len(world.pools))], told, memory)
+            verdict = policy(now, [sight(world, n) for n in range(len(world.pools))], told, memory)
             memory = verdict.memory
             for order in verdict.orders:
                 apply(world, names[order.pool], order)
@@ -50,7 +50,7 @@ def wheel(
 
 
 def sight(world: World, number: int) -> Sight:
-    """See a pool as a law does."""
+    """See a pool as a policy does."""
     pool = world.pools[number]
     machine, now = pool.machine, world.now
     arrived, failed, joined = tuple(60.0 * one for one in pool.arrived), pool.failed, pool.joined
@@ -81,23 +81,23 @@ def sight(world: World, number: int) -> Sight:
     )
 
 
-def _rests(now: int, drones: Iterable[Drone]) -> tuple[float, ...]:
-    return tuple(sorted((60.0 * (now - one.idle) for one in drones), reverse=True))
+def _rests(now: int, pilots: Iterable[SimulatedPilot]) -> tuple[float, ...]:
+    return tuple(sorted((60.0 * (now - one.idle) for one in pilots), reverse=True))
 
 
 def _leaving(pool: Pool, now: int) -> Iterator[float]:
     """Return when the next ones end; those that are ready are in the order of their age."""
     life = pool.machine.lifetime * 60
     if life:
-        for drone in pool.ready:
-            left = life - (now - drone.at)
+        for pilot in pool.ready:
+            left = life - (now - pilot.at)
             if left > _AHEAD:
                 return
             yield 60.0 * left
 
 
 def see_queue(world: World, noise: Noise | None) -> list[Hint]:
-    """Say what waits, exactly or as somebody who is not sure."""
+    """Return the waiting jobs, exact or with noise."""
     overlay = world.overlay
     found = []
     for number, kind in enumerate(overlay.kinds):
@@ -110,7 +110,7 @@ def see_queue(world: World, noise: Noise | None) -> list[Hint]:
 
 
 class Noise:
-    """A queue badly told: a factor that wanders, and up to 80 cores a kind that match nothing."""
+    """Noise of hints: a random factor, and up to 80 phantom cores for each kind."""
 
     def __init__(self, world: World) -> None:
         """Draw what is wrong in each half hour, and what is phantom in each six hours."""
@@ -128,7 +128,7 @@ class Noise:
         return waiting * self._factors[now // 30][kind] + self._phantoms[now // 360][kind]
 
 
-def apply(world: World, pool: Pool, order: Order) -> None:
+def apply(world: World, pool: Pool, order: PoolOrder) -> None:
     """Do to a pool what was decided."""
     if order.act is Act.ORDER:
         number = world.pools.index(pool)
@@ -136,12 +136,12 @@ def apply(world: World, pool: Pool, order: Order) -> None:
             world.order(number)
         return
     do = {Act.CANCEL: world.cancel, Act.RECALL: world.undrain}.get(order.act, world.drain)
-    for drone in _chosen(pool, order.act)[: order.count]:
-        do(drone)
+    for pilot in _chosen(pool, order.act)[: order.count]:
+        do(pilot)
 
 
-def _chosen(pool: Pool, act: Act) -> list[Drone]:
-    """Return the drones that an order means, in the order in which they are taken."""
+def _chosen(pool: Pool, act: Act) -> list[SimulatedPilot]:
+    """Return the pilots that an order means, in the order in which they are taken."""
     match act:
         case Act.CANCEL:
             return list(pool.queued)[::-1]
@@ -157,18 +157,18 @@ def _chosen(pool: Pool, act: Act) -> list[Drone]:
             return []
 
 
-def _fullness(drone: Drone) -> tuple[int, int]:
-    return drone.cores - drone.free, drone.at
+def _fullness(pilot: SimulatedPilot) -> tuple[int, int]:
+    return pilot.cores - pilot.free, pilot.at
 
 
 _STEP_S = 60.0
 
 
 class Lot:
-    """The drones of one machine, as controllers see them."""
+    """The pilots of one machine, as controllers see them."""
 
     def __init__(self, world: World, number: int, pending: float = math.inf) -> None:
-        """Begin with no demand; so many orders may wait at once."""
+        """Start without demand; at most `pending` orders wait at once."""
         self._world = world
         self._pool = world.pools[number]
         self._pending = pending
@@ -177,7 +177,7 @@ class Lot:
 
     @property
     def supply(self) -> float:
-        """Cores of drones that take jobs."""
+        """Cores of pilots that take jobs."""
         return float(len(self._pool.ready) * self._pool.machine.cores)
 
     @property
@@ -194,8 +194,8 @@ class Lot:
         """See it."""
         pool, cores = self._pool, self._pool.machine.cores
         used = taken = 0.0
-        for drone in pool.ready:
-            low, high = sorted(drone.ratios)
+        for pilot in pool.ready:
+            low, high = sorted(pilot.ratios)
             used += low
             taken += high
         count = len(pool.ready)
@@ -222,7 +222,7 @@ class Lot:
 
     def _do(self, act: Act, count: int) -> None:
         if count:
-            apply(self._world, self._pool, Order(self.name, act, count, ""))
+            apply(self._world, self._pool, PoolOrder(self.name, act, count, ""))
 
 
 def piped(
@@ -238,7 +238,7 @@ def piped(
         def tick(world: World) -> None:
             now = world.now * _STEP_S
             for number, pipeline in enumerate(pipelines):
-                # A world moves by minutes: whoever looks more often looks once a minute.
+                # The world moves by minutes: shorter intervals are one minute.
                 gone = now - last[number]
                 if gone >= pipeline.interval:
                     pipeline.tick(max(_STEP_S, pipeline.interval) if math.isinf(gone) else gone)

@@ -1,4 +1,4 @@
-"""A world that moves by steps of a minute: verbs for a law, and the course of nature."""
+"""A simulated world that moves by minutes: providers, pilots, jobs and their figures."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections import defaultdict
 from pilotage.pool.simulate import dice
 from pilotage.pool.simulate.dice import Jobs
 from pilotage.pool.simulate.model import Figures, Scenario
-from pilotage.pool.simulate.pilots import Drone, Overlay, Pool, ProviderQueue, State
+from pilotage.pool.simulate.pilots import Overlay, PilotPhase, Pool, ProviderQueue, SimulatedPilot
 
 _MINUTES = 60
 
 
-class Tally:
+class RunTally:
     """Running counts; core-minutes until they are asked for."""
 
     def __init__(self, scenario: Scenario) -> None:
         """Begin with nothing."""
         self._from = scenario.warm * _MINUTES
         self._until = scenario.hours * _MINUTES
-        #: Cores now: held, used, booting, in drones without a job, draining and used in these.
+        #: Cores now: held, used, booting, in pilots without a job, draining and used in these.
         self.held = self.used = self.booting = self.idle = self.draining = self.tail = 0
         self.orders = self.cancelled = self.drones = self.unused = 0
         self._held = self._used = self._waited = self._arrived = 0
@@ -51,19 +51,19 @@ class Tally:
             self._ran += steps
 
     def start(self, cores: int) -> None:
-        """Count a drone that boots."""
+        """Count a pilot that boots."""
         self.held += cores
         self.booting += cores
         self.drones += 1
 
     def release(self, cores: int, *, ran: bool) -> None:
-        """Count a drone that goes."""
+        """Count a pilot that goes."""
         self.held -= cores
         if not ran:
             self.unused += 1
 
     def figures(self, left: list[int]) -> Figures:
-        """Say how it went; `left` are the steps at which jobs came that wait still."""
+        """Return how it went; `left` are the steps at which jobs came that wait still."""
         waits = sorted(self._waits + [self._until - came for came in left if came >= self._from])
         started = len(self._waits)
         hours = 1 / _MINUTES
@@ -94,16 +94,16 @@ class Tally:
         )
 
 
-_READY, _DRAINING, _GONE = State.READY, State.DRAINING, State.GONE
+_READY, _DRAINING, _GONE = PilotPhase.READY, PilotPhase.DRAINING, PilotPhase.GONE
 
 
 class World:
-    """Providers, drones and jobs."""
+    """Providers, pilots and jobs."""
 
     def __init__(
         self, scenario: Scenario, seed: int, *, instant: bool = False, jobs: Jobs | None = None
     ) -> None:
-        """Begin empty; with `instant`, orders are drones at once."""
+        """Begin empty; with `instant`, orders are pilots at once."""
         self.scenario, self.seed, self.instant = scenario, seed, instant
         self.now = 0
         self.end = scenario.hours * dice.MINUTES
@@ -112,84 +112,84 @@ class World:
         self.overlay = Overlay(
             scenario.kinds, max(one.cores for one in machines), max(one.memory for one in machines)
         )
-        self.tally = Tally(scenario)
+        self.tally = RunTally(scenario)
         names = [one.name for one in scenario.providers]
         #: At which provider each pool is.
         self.place = tuple(names.index(one.provider) for one in machines)
         self._queues = tuple(ProviderQueue(one, scenario.hours, seed) for one in scenario.providers)
         self.quota = tuple(one.quota for one in self._queues)
         self._jobs = jobs or dice.arrivals(scenario.load, scenario.kinds, scenario.hours, seed)
-        self._ends: defaultdict[int, list[tuple[Drone, int]]] = defaultdict(list)
-        self._boots: defaultdict[int, list[Drone]] = defaultdict(list)
-        self._lives: defaultdict[int, list[Drone]] = defaultdict(list)
+        self._ends: defaultdict[int, list[tuple[SimulatedPilot, int]]] = defaultdict(list)
+        self._boots: defaultdict[int, list[SimulatedPilot]] = defaultdict(list)
+        self._lives: defaultdict[int, list[SimulatedPilot]] = defaultdict(list)
 
-    # What a law may do.
+    # What a policy may do.
 
-    def order(self, pool: int) -> Drone:
-        """Ask the provider for one drone."""
+    def order(self, pool: int) -> SimulatedPilot:
+        """Ask the provider for one pilot."""
         queue, machine = self._queues[self.place[pool]], self.pools[pool].machine
         delay = 0 if self.instant else queue.delay(machine, self.now)
-        drone = Drone(pool, machine, self.now, self.now + delay)
-        self.pools[pool].queued[drone] = None
-        queue.add(drone)
+        pilot = SimulatedPilot(pool, machine, self.now, self.now + delay)
+        self.pools[pool].queued[pilot] = None
+        queue.add(pilot)
         self.tally.orders += 1
-        return drone
+        return pilot
 
-    def cancel(self, drone: Drone) -> None:
+    def cancel(self, pilot: SimulatedPilot) -> None:
         """Take an order back, if it is still one."""
-        if drone.state is State.QUEUED:
-            del self.pools[drone.pool].queued[drone]
-            drone.state = _GONE
+        if pilot.state is PilotPhase.QUEUED:
+            del self.pools[pilot.pool].queued[pilot]
+            pilot.state = _GONE
             self.tally.cancelled += 1
 
-    def drain(self, drone: Drone) -> None:
-        """Give a drone no more jobs, and let it go after its last."""
-        pool = self.pools[drone.pool]
-        if drone.state is State.BOOTING:
-            del pool.booting[drone]
-            self.tally.booting -= drone.cores
-            self._gone(drone)
-        if drone.state is not _READY:
+    def drain(self, pilot: SimulatedPilot) -> None:
+        """Drain a pilot: it gets no more jobs and leaves after its last."""
+        pool = self.pools[pilot.pool]
+        if pilot.state is PilotPhase.BOOTING:
+            del pool.booting[pilot]
+            self.tally.booting -= pilot.cores
+            self._gone(pilot)
+        if pilot.state is not _READY:
             return
-        self.overlay.reserved.pop(drone, None)
-        self.overlay.shut(drone)
-        del pool.ready[drone]
-        pool.draining[drone] = None
-        taken = drone.cores - drone.free
-        pool.leave(drone)
-        drone.state = _DRAINING
-        drone.at = self.now
-        self.tally.draining += drone.cores
+        self.overlay.reserved.pop(pilot, None)
+        self.overlay.shut(pilot)
+        del pool.ready[pilot]
+        pool.draining[pilot] = None
+        taken = pilot.cores - pilot.free
+        pool.leave(pilot)
+        pilot.state = _DRAINING
+        pilot.at = self.now
+        self.tally.draining += pilot.cores
         self.tally.tail += taken
-        if not drone.jobs:
-            self.tally.idle -= drone.cores
-            self._release(drone)
+        if not pilot.jobs:
+            self.tally.idle -= pilot.cores
+            self._release(pilot)
 
-    def undrain(self, drone: Drone) -> None:
-        """Give a drone jobs again, if its time is not over."""
-        if drone.state is not _DRAINING or drone.expired:
+    def undrain(self, pilot: SimulatedPilot) -> None:
+        """Give a pilot jobs again, if its time is not over."""
+        if pilot.state is not _DRAINING or pilot.expired:
             return
-        pool = self.pools[drone.pool]
-        del pool.draining[drone]
-        pool.ready[drone] = None
-        taken = drone.cores - drone.free
-        pool.enter(drone)
-        drone.state = _READY
-        self.tally.draining -= drone.cores
+        pool = self.pools[pilot.pool]
+        del pool.draining[pilot]
+        pool.ready[pilot] = None
+        taken = pilot.cores - pilot.free
+        pool.enter(pilot)
+        pilot.state = _READY
+        self.tally.draining -= pilot.cores
         self.tally.tail -= taken
-        self.overlay.open(drone)
+        self.overlay.open(pilot)
 
     # The course of nature.
 
     def step(self) -> None:
-        """Let one minute pass, up to where a law is asked."""
-        for drone, kind in self._ends.pop(self.now, ()):
-            self._ended(drone, kind)
-        for drone in self._lives.pop(self.now, ()):
-            drone.expired = True
-            self.drain(drone)
-        for drone in self._boots.pop(self.now, ()):
-            self._booted(drone)
+        """Let one minute pass, up to where a policy is asked."""
+        for pilot, kind in self._ends.pop(self.now, ()):
+            self._ended(pilot, kind)
+        for pilot in self._lives.pop(self.now, ()):
+            pilot.expired = True
+            self.drain(pilot)
+        for pilot in self._boots.pop(self.now, ()):
+            self._booted(pilot)
         self.start()
         self._arrive()
         self.match()
@@ -197,11 +197,11 @@ class World:
     def start(self) -> None:
         """Let providers start what is due and has room."""
         for queue in self._queues:
-            for drone in queue.start(self.now):
-                self._boot(drone)
+            for pilot in queue.start(self.now):
+                self._boot(pilot)
 
     def match(self) -> None:
-        """Give waiting jobs to drones with room."""
+        """Give waiting jobs to pilots with room."""
         overlay = self.overlay
         if not overlay.waiting:
             if overlay.reserved:
@@ -210,10 +210,10 @@ class World:
         for kind in overlay.order:
             queue = overlay.queues[kind]
             while queue:
-                drone = overlay.best(kind)
-                if drone is None:
+                pilot = overlay.best(kind)
+                if pilot is None:
                     break
-                self._run(drone, kind)
+                self._run(pilot, kind)
         if overlay.waiting:
             ready = sum(len(pool.ready) for pool in self.pools)
             overlay.defragment(ready, self.scenario.reserve)
@@ -230,102 +230,102 @@ class World:
             overlay.waiting += kinds[kind].cores
             self.tally.arrive(self.now, kinds[kind].cores, steps)
 
-    def _boot(self, drone: Drone) -> None:
-        pool = self.pools[drone.pool]
-        self.tally.start(drone.cores)
-        del pool.queued[drone]
-        pool.booting[drone] = None
-        pool.arrived.append(self.now - drone.at)
-        drone.state = State.BOOTING
-        drone.at = self.now
+    def _boot(self, pilot: SimulatedPilot) -> None:
+        pool = self.pools[pilot.pool]
+        self.tally.start(pilot.cores)
+        del pool.queued[pilot]
+        pool.booting[pilot] = None
+        pool.arrived.append(self.now - pilot.at)
+        pilot.state = PilotPhase.BOOTING
+        pilot.at = self.now
         if self.instant:
-            self._booted(drone)
+            self._booted(pilot)
         else:
-            self._boots[self.now + pool.machine.boot].append(drone)
+            self._boots[self.now + pool.machine.boot].append(pilot)
 
-    def _booted(self, drone: Drone) -> None:
-        if drone.state is _GONE:
+    def _booted(self, pilot: SimulatedPilot) -> None:
+        if pilot.state is _GONE:
             return
-        pool = self.pools[drone.pool]
-        del pool.booting[drone]
-        self.tally.booting -= drone.cores
+        pool = self.pools[pilot.pool]
+        del pool.booting[pilot]
+        self.tally.booting -= pilot.cores
         if self.scenario.kills(pool.machine.provider, self.now / dice.MINUTES):
             pool.failed += 1
-            self._gone(drone)
+            self._gone(pilot)
             return
-        drone.state = _READY
-        drone.idle = self.now
-        pool.ready[drone] = None
+        pilot.state = _READY
+        pilot.idle = self.now
+        pool.ready[pilot] = None
         pool.joined += 1
-        pool.enter(drone)
-        self.tally.idle += drone.cores
-        self.overlay.open(drone)
+        pool.enter(pilot)
+        self.tally.idle += pilot.cores
+        self.overlay.open(pilot)
         if pool.machine.lifetime:
-            ends = drone.at + int(pool.machine.lifetime * dice.MINUTES)
-            self._lives[ends].append(drone)
+            ends = pilot.at + int(pool.machine.lifetime * dice.MINUTES)
+            self._lives[ends].append(pilot)
 
-    def _run(self, drone: Drone, kind: int) -> None:
-        """Put as many jobs of a kind into a drone as fit."""
+    def _run(self, pilot: SimulatedPilot, kind: int) -> None:
+        """Put as many jobs of a kind into a pilot as fit."""
         overlay, tally = self.overlay, self.tally
         what, queue = overlay.kinds[kind], overlay.queues[kind]
-        pool = self.pools[drone.pool]
-        overlay.shut(drone)
-        pool.leave(drone)
-        if not drone.jobs:
-            tally.idle -= drone.cores
+        pool = self.pools[pilot.pool]
+        overlay.shut(pilot)
+        pool.leave(pilot)
+        if not pilot.jobs:
+            tally.idle -= pilot.cores
         cores, memory, now = what.cores, what.memory, self.now
         count = 0
-        while queue and drone.free >= cores and drone.room >= memory:
+        while queue and pilot.free >= cores and pilot.room >= memory:
             came, steps = queue.popleft()
-            drone.free -= cores
-            drone.room -= memory
+            pilot.free -= cores
+            pilot.room -= memory
             count += 1
-            self._ends[now + steps].append((drone, kind))
+            self._ends[now + steps].append((pilot, kind))
             tally.began(came, now, steps)
-        drone.jobs += count
-        drone.ran = True
+        pilot.jobs += count
+        pilot.ran = True
         taken = count * cores
         overlay.waiting -= taken
         overlay.running[kind] += taken
         tally.used += taken
-        pool.enter(drone)
-        overlay.open(drone)
+        pool.enter(pilot)
+        overlay.open(pilot)
 
-    def _ended(self, drone: Drone, kind: int) -> None:
+    def _ended(self, pilot: SimulatedPilot, kind: int) -> None:
         overlay, what = self.overlay, self.overlay.kinds[kind]
-        pool = self.pools[drone.pool]
-        drone.jobs -= 1
+        pool = self.pools[pilot.pool]
+        pilot.jobs -= 1
         overlay.running[kind] -= what.cores
         self.tally.used -= what.cores
-        if drone.state is _DRAINING:
-            drone.free += what.cores
-            drone.room += what.memory
+        if pilot.state is _DRAINING:
+            pilot.free += what.cores
+            pilot.room += what.memory
             self.tally.tail -= what.cores
-            if not drone.jobs:
-                self._release(drone)
+            if not pilot.jobs:
+                self._release(pilot)
             return
-        overlay.shut(drone)
-        pool.leave(drone)
-        drone.free += what.cores
-        drone.room += what.memory
-        pool.enter(drone)
-        if not drone.jobs:
-            drone.idle = self.now
-            self.tally.idle += drone.cores
-        wanted = overlay.reserved.get(drone)
+        overlay.shut(pilot)
+        pool.leave(pilot)
+        pilot.free += what.cores
+        pilot.room += what.memory
+        pool.enter(pilot)
+        if not pilot.jobs:
+            pilot.idle = self.now
+            self.tally.idle += pilot.cores
+        wanted = overlay.reserved.get(pilot)
         if wanted is not None:
             need = overlay.kinds[wanted]
-            if drone.free >= need.cores and drone.room >= need.memory:
-                del overlay.reserved[drone]
-        overlay.open(drone)
+            if pilot.free >= need.cores and pilot.room >= need.memory:
+                del overlay.reserved[pilot]
+        overlay.open(pilot)
 
-    def _release(self, drone: Drone) -> None:
-        if drone.state is _DRAINING:
-            del self.pools[drone.pool].draining[drone]
-            self.tally.draining -= drone.cores
-        self._gone(drone)
+    def _release(self, pilot: SimulatedPilot) -> None:
+        if pilot.state is _DRAINING:
+            del self.pools[pilot.pool].draining[pilot]
+            self.tally.draining -= pilot.cores
+        self._gone(pilot)
 
-    def _gone(self, drone: Drone) -> None:
-        drone.state = _GONE
-        self._queues[self.place[drone.pool]].held -= drone.cores
-        self.tally.release(drone.cores, ran=drone.ran)
+    def _gone(self, pilot: SimulatedPilot) -> None:
+        pilot.state = _GONE
+        self._queues[self.place[pilot.pool]].held -= pilot.cores
+        self.tally.release(pilot.cores, ran=pilot.ran)

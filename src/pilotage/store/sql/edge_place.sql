@@ -76,7 +76,7 @@ WHERE job = 0 AND state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND s
 LIMIT :most;
 
 -- name: edge_pilots_wanted
--- Pilots of some sites that were asked for and not ordered, and those that were called off before
+-- Pilots of some sites that were asked for and not ordered, and those that were cancelled before
 -- that at a site of which nothing is known any more; :sites is [name, ...].
 SELECT id, pool, site, wish, asked, reason FROM pilot INDEXED BY pilot_live
 WHERE state = 'requested' AND state NOT IN ('down', 'failed', 'lost') AND id > 0
@@ -87,7 +87,7 @@ WHERE state = 'requested' AND state NOT IN ('down', 'failed', 'lost') AND id > 0
 ORDER BY id LIMIT :most;
 
 -- name: edge_pilots_unwanted
--- Pilots that were ordered and called off before they came, or that are over since a time while
+-- Pilots that were ordered and cancelled before they came, or that are over since a time while
 -- their batch jobs are not.
 SELECT edge_attempt.number FROM edge_attempt INDEXED BY edge_pilot_live
 JOIN pilot ON pilot.id = edge_attempt.number

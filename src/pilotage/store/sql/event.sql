@@ -24,7 +24,7 @@ SELECT name, is_dir, inode, size, mtime_ns FROM file WHERE dir = :dir;
 SELECT DISTINCT dir FROM file WHERE dir = :dir OR (dir >= :dir || '/' AND dir < :dir || '0');
 
 -- name: file_below
--- Every known entry below a directory, for a rule that is born.
+-- Every known entry below a directory, for a new rule.
 SELECT dir, name, is_dir, inode, size, mtime_ns FROM file
 WHERE dir = :dir OR (dir >= :dir || '/' AND dir < :dir || '0');
 

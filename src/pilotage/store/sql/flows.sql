@@ -60,7 +60,7 @@ UPDATE flow SET state = 'running', reason = '', ended = NULL, cleared = NULL,
 WHERE id = :flow;
 
 -- name: flow_any_off
--- A step that was called off, if any.
+-- A step that was cancelled, if any.
 SELECT name FROM flow_step WHERE flow = :flow AND state = 'cancelled' ORDER BY place LIMIT 1;
 
 -- name: flow_first_failed
@@ -169,7 +169,7 @@ WHERE flow = :flow AND state = 'waiting'
 RETURNING name;
 
 -- name: flow_steps_call_off
--- Steps that have not begun are called off with their flow.
+-- Steps that have not begun are cancelled with their flow.
 UPDATE flow_step SET state = 'cancelled', reason = :reason, ended = :now
 WHERE flow = :flow AND state = 'waiting' RETURNING name;
 
@@ -235,7 +235,7 @@ UPDATE flow_task SET reason = :reason, not_before = :after
 WHERE id = :task AND state = 'queued' RETURNING flow;
 
 -- name: flow_tasks_call_off
--- Tasks that were not sent are called off with their flow.
+-- Tasks that were not sent are cancelled with their flow.
 UPDATE flow_task SET state = 'cancelled', reason = :reason, ended = :now
 WHERE flow = :flow AND state IN ('queued', 'waiting') RETURNING step;
 
@@ -384,7 +384,7 @@ WHERE flow = :flow AND state = 'queued'
     AND step IN (SELECT next FROM flow_edge WHERE flow = :flow AND step = :step);
 
 -- name: flow_attempts_call_off
--- Attempts of a flow that are to be called off.
+-- Attempts of a flow that are to be cancelled.
 UPDATE flow_attempt SET cancel = CASE way WHEN 'flow' THEN 2 ELSE 1 END
 WHERE flow = :flow AND ended IS NULL AND cancel = 0 RETURNING way, key;
 
@@ -481,7 +481,7 @@ WHERE ended IS NULL AND state IN ('done', 'failed', 'cancelled', 'rejected', 'lo
 ORDER BY heard LIMIT :most;
 
 -- name: flow_attempts_off
--- Attempts that are to be called off, and whose sites were not told.
+-- Attempts that are to be cancelled, and whose sites were not told.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
     heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE cancel = 1 ORDER BY task LIMIT :most;

@@ -1,6 +1,6 @@
 -- name: flows_due
 -- What the service has to do by now: tasks to send, attempts whose end is to be looked at or that
--- are to be called off, news of our own jobs, messages to send, and what is to be told; and whether
+-- are to be cancelled, news of our own jobs, messages to send, and what is to be told; and whether
 -- any flow is under way.
 SELECT EXISTS (SELECT 1 FROM flow_task WHERE state = 'queued' AND not_before <= :now),
        EXISTS (SELECT 1 FROM flow_attempt WHERE ended IS NULL
@@ -55,7 +55,7 @@ UPDATE flow SET seq = seq + 1 WHERE id = :flow RETURNING seq, key;
 DELETE FROM flow_news WHERE id <= :last;
 
 -- name: flows_cancel_told
--- A site is told that an attempt is called off; each time counts.
+-- A site is told that an attempt is cancelled; each time counts.
 UPDATE flow_attempt SET cancel = max(cancel, 1) + 1 WHERE task = :task AND number = :number;
 
 -- name: flows_live

@@ -56,17 +56,17 @@ WHERE pool = :pool AND id > 0 AND state NOT IN ('requested', 'submitted')
 ORDER BY id DESC LIMIT 1;
 
 -- name: pool_call_off
--- Call pilots off that have not come; one that comes before it hears of this drains.
+-- Cancel pilots that have not come; one that comes before it hears of this drains.
 -- :ids is [id, ...].
 UPDATE pilot SET asked = 'drain' WHERE id IN (SELECT value FROM json_each(:ids))
   AND state IN ('requested', 'submitted') AND asked = '';
 
 -- name: pool_needs
--- What our law remembers of kinds of jobs.
+-- What the AIMD policy remembers of kinds of jobs.
 SELECT name, body FROM pool_need;
 
 -- name: pool_need_clear
--- Forget what our law remembered of kinds of jobs.
+-- Forget what the AIMD policy remembered of kinds of jobs.
 DELETE FROM pool_need;
 
 -- name: pool_need_put

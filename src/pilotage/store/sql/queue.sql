@@ -116,7 +116,7 @@ INSERT INTO alarm (name, since, words) VALUES (:name, :now, :words)
 ON CONFLICT (name) DO UPDATE SET words = excluded.words;
 
 -- name: alarm_drop
--- Call an alarm off.
+-- Clear an alarm.
 DELETE FROM alarm WHERE name = :name;
 
 -- name: alarm_clear

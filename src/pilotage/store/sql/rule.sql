@@ -13,7 +13,7 @@ DELETE FROM book WHERE name = :name;
 SELECT name, origin, source, loaded FROM book ORDER BY name;
 
 -- name: rule_put
--- Keep a rule; one that fires on the same as before is not born again.
+-- Keep a rule; one that fires on the same as before does not fire on known files again.
 INSERT INTO rule (name, book, digest, body, enabled, loaded, settled)
 VALUES (:name, :book, :digest, :body, :enabled, :now, 0)
 ON CONFLICT (name) DO UPDATE SET
@@ -38,7 +38,7 @@ UPDATE rule SET enabled = :enabled,
 WHERE name = :name RETURNING name;
 
 -- name: rule_settled
--- What existed at the birth of these rules has been taken; :names is [name, ...].
+-- These rules have fired on the files that were known before them; :names is [name, ...].
 UPDATE rule SET settled = 1 WHERE name IN (SELECT value FROM json_each(:names));
 
 -- name: rule_hits

@@ -1,4 +1,4 @@
-"""A bed whose commands are run on this machine."""
+"""A test bed that runs commands on this machine."""
 
 from __future__ import annotations
 

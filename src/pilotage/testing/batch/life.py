@@ -1,4 +1,4 @@
-"""The half of the contract for batch systems that needs a living one.
+"""Contract tests of batch systems that need a running one.
 
 An adapter's tests subclass `Life`, and give it a `Bed`.
 """
@@ -42,7 +42,7 @@ class Bed(Protocol):
     #: How many seconds things may take.
     patience: float
     #: What it can do, of `memory`, `time`, `signal`, `hold`, `wait`, `step`, `ended` (a listing
-    #: or a history tells of what is over), `cause` (… and that it was called off).
+    #: or a history tells of what is over), `cause` (… and that it was cancelled).
     can: frozenset[str]
 
     def run(self, call: Call) -> Said:
@@ -323,17 +323,17 @@ def let_others_run(bed: Bed) -> None:
 
 
 def ended(seen: dict[int, Item], indices: set[int]) -> bool:
-    """Say whether all of these are over, or gone."""
+    """Return whether all of these are over, or gone."""
     return all(item.phase is Phase.OVER for index, item in seen.items() if index in indices)
 
 
 def settled(seen: dict[int, Item], indices: set[int]) -> bool:
-    """Say whether all of these are over, and known to be."""
+    """Return whether all of these are over, and known to be."""
     return indices <= set(seen) and ended(seen, indices)
 
 
 def runs(item: Item) -> bool:
-    """Say whether an item runs."""
+    """Return whether an item runs."""
     return item.phase is Phase.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""The half of the contract for batch systems that needs no system: orders as words, listings read.
+"""Contract tests of batch systems without a running one: commands and listings.
 
 An adapter's tests subclass `Words`, and give it the adapter and recorded output of the real tools.
 """
@@ -216,7 +216,7 @@ def _garble(said: Said, read: Any) -> None:
 
 
 def _differs(batch: Batch, hostile: dict[str, str], plain: dict[str, str]) -> str:
-    """Say if text changes the number of words or of lines, and is not refused for ever."""
+    """Return if text changes the number of words or of lines, and is not refused for ever."""
     try:
         call = batch.submit(msgspec.structs.replace(ORDER, **hostile))
     except BatchError as error:

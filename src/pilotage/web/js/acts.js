@@ -10,7 +10,7 @@ const AT_ONCE = 6;
 
 export const WORDS = {
   cancel: ["Cancel", "cancelled", "A running job is stopped; what it did so far is lost."],
-  hold: ["Hold", "held", "A running job is stopped and starts anew once it is released."],
+  hold: ["Hold", "held", "A running job is stopped and restarts once it is released."],
   release: ["Release", "released", "A released job is queued again."],
   retry: ["Retry", "queued again", "A job that is tried again gets a new attempt number."],
 };

@@ -186,13 +186,13 @@ class FlowView {
     const running = this.flow.rows.filter((step) => step.state === "running").length;
     const lines = [`${count(running, "step")} under way will be ended at their sites.`];
     if (await confirm(`Cancel flow ${this.id}?`, lines, "Cancel it"))
-      await this.act("cancel", undefined, "is called off");
+      await this.act("cancel", undefined, "is being cancelled");
   }
 
   async retry(steps) {
     const lines = steps.length
       ? [`${steps[0]} and all that comes after it run again. What comes before stays.`]
-      : ["What failed or was called off runs again, and all after it. What is done stays."];
+      : ["What failed or was cancelled runs again, and all after it. What is done stays."];
     if (await confirm(`Run flow ${this.id} again?`, lines, "Run it again", "main"))
       await this.act("retry", { steps }, "runs again");
   }

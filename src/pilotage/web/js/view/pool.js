@@ -27,7 +27,7 @@ const USE = [
 ];
 const WAITING = [{ label: "cores that jobs wait for", colour: "s2", fill: 0.25 }];
 const KINDS = {
-  aimd: "our own law",
+  aimd: "the AIMD policy",
   linear: "COBalD’s linear controller",
   relative: "COBalD’s relative supply controller",
   stepwise: "COBalD’s stepwise controller",
@@ -156,7 +156,7 @@ class Pool {
     const said = pool.words.split("; ").filter((one) => one !== pool.trouble);
     const headline = pool.looked
       ? `It shall have ${count(pool.demand, "core")}.`
-      : "Nobody has looked at it yet.";
+      : "It has not been checked yet.";
     fill(
       this.why,
       h("p.headline", headline),

@@ -18,13 +18,13 @@ export async function open(root, _, signal) {
     fill(
       lead,
       `What was used counts half after ${duration(found.half_life)}. ` +
-        "Whoever is below the due share is served first.",
+        "Owners below their fair share are served first.",
     );
     fill(
       panel,
       found.shares.length
         ? list(found.shares)
-        : empty("Nobody has used anything yet. Owners appear with their first jobs."),
+        : empty("No usage yet. Owners appear with their first jobs."),
     );
   }
   const timer = setInterval(() => document.hidden || read().catch(complain), EVERY);
@@ -67,7 +67,7 @@ function line(one) {
     h(
       "th.c-name",
       { scope: "row" },
-      one.owner || "nobody",
+      one.owner || "-",
       h("span.note", `weight ${one.weight}`),
       quota,
     ),

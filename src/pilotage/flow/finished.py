@@ -1,7 +1,7 @@
-"""Results are sent where they were asked to go; and data of flows that ended long ago is removed.
+"""Finished flows: their outputs are delivered, and their data is removed after a while.
 
 That a flow's data is to be removed is in the store before the first of it is, and until the last of
-it is. A flow that goes on meanwhile is left alone.
+it is. A flow that is resumed meanwhile is left alone.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from pilotage.edge import handoff, reach
 from pilotage.edge.handoff import HUB, Stores
 from pilotage.edge.publish import ASIDE
 from pilotage.edge.reach import Reach
-from pilotage.flow import deliver, moves, records
-from pilotage.flow.recover import Healer
+from pilotage.flow import flow_outputs, moves, records
+from pilotage.flow.staging import DataRecovery
 from pilotage.job.moves import declare
 from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
-#: How often it is looked whether data is old enough, and at most whether results wait to be sent,
-#: in seconds.
+#: Seconds between looks for data that is old enough, and the least between looks for outputs to
+#: deliver.
 _LOOK_S = 60.0
 _SOON_S = 1.0
 _GLANCE_S = 0.05
-#: How soon results are tried again that could not be sent, in seconds.
+#: Seconds until a failed delivery is retried.
 _AGAIN_S = 5.0
-#: Flows that are seen to at once.
+#: The most flows handled at once.
 _MOST = 100
 
 
-class Ends:
-    """Sees to the data of flows that are at their end."""
+class FinishedFlows:
+    """Delivers outputs of finished flows, and removes old data."""
 
     def __init__(
-        self, project: ProjectFolder, writer: Writer, reader: Db, heal: Healer,
+        self, project: ProjectFolder, writer: Writer, reader: Db, heal: DataRecovery,
         told: Callable[[], None], writes: Callable[[int, int, list[str]], None],
     ) -> None:  # fmt: skip
-        """Take the store, and who has data sent again.
+        """Take the store, and the recovery of lost data.
 
         `told` is called when flows ended, `writes` before results of jobs that are flows are here.
         """
@@ -64,7 +64,7 @@ class Ends:
         self._new = asyncio.Event()
 
     async def run(self) -> None:
-        """Send and clear until cancelled."""
+        """Deliver and remove until cancelled."""
         loop = asyncio.get_running_loop()
         with self._writer.telling(functools.partial(loop.call_soon_threadsafe, self._new.set)):
             async with anyio.create_task_group() as tasks:
@@ -87,7 +87,7 @@ class Ends:
             await anyio.sleep(_GLANCE_S)
 
     async def deliver(self) -> int:
-        """Send the results of all flows whose steps are done; say how many must wait."""
+        """Deliver the outputs of all flows whose steps are done; return how many must wait."""
         waits = 0
         for (flow,) in self._reader.rows("flow_hand_going", most=_MOST):
             trouble = await self._one(flow)
@@ -101,10 +101,10 @@ class Ends:
         return waits
 
     async def _one(self, flow: int) -> str | None:
-        """Send the results of one flow: what is wrong for good, and nothing if it must wait."""
+        """Deliver the outputs of one flow; return its permanent error, nothing if it must wait."""
         try:
             await self._declare(flow)
-            await deliver.deliver(
+            await flow_outputs.deliver(
                 self._reach, self._stores, self._reader, self._root, self._state / "scratch", flow
             )
         except (errors.Unavailable, errors.TimedOut, errors.NeedsCredential) as error:
@@ -117,11 +117,11 @@ class Ends:
         return ""
 
     async def _declare(self, flow: int) -> None:
-        """Say which files of the project the job writes that a flow is: events know their cause."""
+        """Declare the files that the job of a flow writes, so that their events have a cause."""
         job, depth = self._reader.row("flow_cause", flow=flow) or (0, 0)
         if not job:
             return
-        homes = deliver.homes(self._reader, flow, str(self._root))
+        homes = flow_outputs.homes(self._reader, flow, str(self._root))
         paths = [one for one in homes if one.startswith("/")]
         await self._writer.run(
             lambda db: declare(db, {job: [text.store_path(one) for one in paths]})
@@ -129,9 +129,9 @@ class Ends:
         self._writes(job, depth, paths)
 
     async def _mend(self, flow: int) -> bool:
-        """Have results sent again that are not whole; say whether any may still come."""
+        """Have damaged outputs sent again; return whether any may still come."""
         hope = False
-        for one in deliver.makers(self._reader, flow):
+        for one in flow_outputs.makers(self._reader, flow):
             made = records.attempt(self._reader, one.task, one.number)
             if made is not None and await self._heal.mend(made):
                 hope |= self._heal.waits(made)
@@ -140,7 +140,7 @@ class Ends:
     # -- data that is old ------------------------------------------------------------------------
 
     async def clear(self) -> int:
-        """Remove the data of flows that ended long enough ago; say of how many."""
+        """Remove the data of flows that ended long enough ago; return how many."""
         now = self._now()
         before = now - self._keep
         for (flow,) in self._reader.rows("flow_hand_old", before=before, most=_MOST):
@@ -160,7 +160,7 @@ class Ends:
     async def _clear(self, flow: int) -> None:
         for number, key, created in self._reader.rows("flow_hand_within", flow=flow):
             if records.flow(self._reader, flow).cleared is None:
-                # Somebody runs it again.
+                # It was rerun meanwhile.
                 return
             name = handoff.mark(number, key, created)
             places = {place for (place,) in self._reader.rows("flow_hand_places", flow=number)}
@@ -169,8 +169,8 @@ class Ends:
             await run_sync(_remove, self._state / "work" / name)
 
     def _tops(self, places: Iterable[str], name: str) -> set[str]:
-        """Return the folders that a flow has a folder in, as this hub names them."""
-        # What was published for its steps lies at the transfer server, whoever has read it.
+        """Return the parents of the folders of a flow, as this hub names them."""
+        # What was published for its steps is at the transfer server, for any reader.
         found = {f"{self._stores.data.rstrip('/')}/"} if self._stores.data else set()
         for place in places:
             top, cut, _ = place.partition(f"{name}/")
@@ -180,7 +180,7 @@ class Ends:
 
     @contextlib.contextmanager
     def _lasting(self) -> Iterator[None]:
-        """Go on after what may pass by itself: a store that is locked, a disk that is full."""
+        """Continue after a temporary failure: a store that is locked, a disk that is full."""
         try:
             yield
         except (errors.PilotageError, OSError) as error:

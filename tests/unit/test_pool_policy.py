@@ -1,4 +1,4 @@
-"""Our laws: each decision is pure, bounded, and says why."""
+"""Our policies: each decision is pure, bounded, and says why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from pilotage.pool.policy import aimd, breaker
 from pilotage.pool.policy.aimd import Hinted, Windowed
-from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, Order, Sight
+from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, PoolOrder, Sight
 from pilotage.pool.policy.places import gain, places, ranked
 
 THIN = Sight("thin", "hpc", 16, 32.0, free=(0,) * 17, quota=800)
@@ -21,7 +21,7 @@ def sure(waiting: float) -> Memory:
     return Memory(0.0, {}, {SMALL.name: Need(waiting, waiting)})
 
 
-def acts(orders: tuple[Order, ...]) -> dict[tuple[str, Act], int]:
+def acts(orders: tuple[PoolOrder, ...]) -> dict[tuple[str, Act], int]:
     return {(one.pool, one.act): one.count for one in orders}
 
 
@@ -35,10 +35,10 @@ def idle(sight: Sight, ready: int, seconds: float) -> Sight:
 
 
 def test_a_need_must_last_before_drones_are_ordered_for_it():
-    law = Hinted()
-    first = law(60.0, [CLOUD, FAT], [SMALL], Memory())
+    policy = Hinted()
+    first = policy(60.0, [CLOUD, FAT], [SMALL], Memory())
     assert sum(one.count for one in first.orders) <= 2
-    later = law(60.0, [CLOUD, FAT], [SMALL], sure(100.0))
+    later = policy(60.0, [CLOUD, FAT], [SMALL], sure(100.0))
     assert sum(one.count for one in later.orders if one.act is Act.ORDER) > 10
 
 
@@ -103,12 +103,12 @@ def test_a_need_falls_at_once_and_rises_slowly():
 
 
 def test_idle_drones_are_released_after_a_rest_and_new_ones_later():
-    law = Hinted(rest=300.0, ski=0.0, fresh=6.0)
-    assert law(60.0, [idle(FAT, 2, 200.0)], [], Memory()).orders == ()
-    released = law(60.0, [idle(FAT, 2, 400.0)], [], Memory()).orders
+    policy = Hinted(rest=300.0, ski=0.0, fresh=6.0)
+    assert policy(60.0, [idle(FAT, 2, 200.0)], [], Memory()).orders == ()
+    released = policy(60.0, [idle(FAT, 2, 400.0)], [], Memory()).orders
     assert acts(released) == {("fat", Act.RELEASE): 2}
     fresh = replace(idle(FAT, 2, 0.0), idle=(), fresh=(400.0, 400.0))
-    assert law(60.0, [fresh], [], Memory()).orders == ()
+    assert policy(60.0, [fresh], [], Memory()).orders == ()
 
 
 def test_the_emptiest_drones_are_drained_while_others_have_room():
@@ -137,31 +137,31 @@ def test_others_take_over_where_drones_die():
 
 
 def test_without_a_queue_there_is_always_one_drone_to_see_by():
-    law = Windowed()
-    assert acts(law(0.0, [CLOUD, FAT], [], Memory()).orders) == {("cloud", Act.ORDER): 1}
-    assert law(0.0, [replace(CLOUD, queued=1), FAT], [], Memory()).orders == ()
-    alone = law(9e3, [idle(CLOUD, 1, 9e3), FAT], [], Memory())
+    policy = Windowed()
+    assert acts(policy(0.0, [CLOUD, FAT], [], Memory()).orders) == {("cloud", Act.ORDER): 1}
+    assert policy(0.0, [replace(CLOUD, queued=1), FAT], [], Memory()).orders == ()
+    alone = policy(9e3, [idle(CLOUD, 1, 9e3), FAT], [], Memory())
     assert alone.orders == ()
 
 
 def test_without_a_queue_a_window_opens_while_there_is_no_room_and_closes_when_there_is():
-    law, memory, ordered = Windowed(), Memory(), 0
+    policy, memory, ordered = Windowed(), Memory(), 0
     for minute in range(60):
-        verdict = law(60.0 * minute, [full(CLOUD, 10), full(FAT, 10)], [], memory)
+        verdict = policy(60.0 * minute, [full(CLOUD, 10), full(FAT, 10)], [], memory)
         memory = verdict.memory
         ordered += sum(one.count for one in verdict.orders if one.act is Act.ORDER)
     assert ordered > 0
     assert memory.window > 0
     roomy = replace(idle(FAT, 10, 0.0), queued=4)
-    closed = law(4800.0, [roomy], [], memory)
+    closed = policy(4800.0, [roomy], [], memory)
     assert closed.memory.window == 0.0
     assert acts(closed.orders) == {("fat", Act.CANCEL): 4}
 
 
 def test_a_window_is_bounded():
-    law = Windowed(most=64.0, widest=2.0)
+    policy = Windowed(most=64.0, widest=2.0)
     memory = Memory(0.0, pressed=1e4, window=1e9)
-    assert law(60.0, [full(FAT, 10)], [], memory).memory.window <= 160 + 32
+    assert policy(60.0, [full(FAT, 10)], [], memory).memory.window <= 160 + 32
 
 
 def test_each_decision_says_why():
@@ -170,8 +170,8 @@ def test_each_decision_says_why():
 
 
 def test_the_same_sights_give_the_same_verdict():
-    law = Hinted()
-    assert law(60.0, [CLOUD, FAT], [SMALL], sure(50.0)) == law(
+    policy = Hinted()
+    assert policy(60.0, [CLOUD, FAT], [SMALL], sure(50.0)) == policy(
         60.0, [CLOUD, FAT], [SMALL], sure(50.0)
     )
 

@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import frame
+from . import durable, frame
+
+
+class Results:
+    """A folder of ends; each is there whole or not at all."""
+
+    def __init__(self, folder: str) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._folder = folder
+        self._kept: set[str] = set()
+
+    def keep(self, ends: dict[str, str]) -> None:
+        """Write ends down, and return when they are on disk."""
+        fresh = {key: text for key, text in ends.items() if key not in self._kept}
+        for key, text in fresh.items():
+            target = self._name(key)
+            durable.fill(f"{target}.part", text.encode("utf-8", "replace"))
+            os.rename(f"{target}.part", target)
+        if fresh:
+            durable.sync(self._folder)
+        self._kept.update(fresh)
+
+    def drop(self, key: str) -> None:
+        """Forget an end that the hub has."""
+        if key in self._kept:
+            self._kept.discard(key)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._name(key))
+
+    def _name(self, key: str) -> str:
+        return os.path.join(self._folder, f"{key.replace('/', '_')}.json")
+
 
 #: Bytes that go with the report of the end rather than before it, at most.
 INLINE = 1 << 14
@@ -38,7 +70,7 @@ class Tail:
         self.last = 0
 
     def look(self) -> bool:
-        """Tell whether there is something to send."""
+        """Return whether there is something to send."""
         if not self._over:
             try:
                 found = os.stat(self._path, follow_symlinks=False)
@@ -48,7 +80,7 @@ class Tail:
         return self.sent < self._until()
 
     def finish(self) -> None:
-        """Settle what the hub will get, now that nobody writes any more."""
+        """Fix what the hub will get, now that the payload writes no more."""
         self.look()
         self._over = True
         if self._size > self._limit:
@@ -142,7 +174,7 @@ class EndedAttempt:
 
     @property
     def behind(self) -> bool:
-        """Tell whether something that it wrote must be sent first."""
+        """Return whether something that it wrote must be sent first."""
         return any(tail.sent < tail.last for tail in self.held.tails)
 
     def text(self) -> str:
@@ -166,7 +198,7 @@ class Flight:
     marks: list[tuple[Tail, int]] = field(default_factory=list)
 
 
-class Duty:
+class PilotJobs:
     """The attempts of this pilot; no attempt begins twice."""
 
     def __init__(self, log_limit: int) -> None:
@@ -207,7 +239,7 @@ class Duty:
         facts = {name: value for name, value in report.items() if name not in {"op", "result"}}
         result = report.get("result") or ""
         if (size := len(result.encode("utf-8", "replace"))) > _RESULT:
-            message = f"what it returned is too long to be sent: {size} bytes"
+            message = f"its return value is too long to be sent: {size} bytes"
             facts, result = {**facts, "exit": 1, "message": message}, ""
         if facts["reason"] == "exited":
             facts["missing"] = [
@@ -218,7 +250,7 @@ class Duty:
         self.ended[held.key] = EndedAttempt(held, now, frame.text(facts)[:-1], result)
 
     def news(self) -> bool:
-        """Tell whether an end can be reported."""
+        """Return whether an end can be reported."""
         return any(key not in self._flying and not one.behind for key, one in self.ended.items())
 
     def report(self, n: int) -> str:

@@ -12,14 +12,14 @@ from pilotage.pilot.model import NodeFacts
 from pilotage.run import launch, unchanged
 from pilotage.run.model import Sandbox
 
-#: Definitions kept at hand, and those kept for one node.
+#: Definitions that are cached, in all and for one node.
 _MOST = 10_000
 _MOST_CUT = 4
 #: Bytes of a launch that is kept for one node; there may be very many nodes.
 _LARGE = 4096
 #: A launch in which only the numbers of the attempt are missing, and the files it names.
-Cut = tuple[bytes, list[str]]
-Cuts = dict[int, Cut]
+Template = tuple[bytes, list[str]]
+Templates = dict[int, Template]
 _PLAIN = text.dump(model.Binding())
 #: Sandboxes that can run an image.
 _CONTAINERS = ("podman", "apptainer")
@@ -33,8 +33,8 @@ class JobCancelled(Exception):
     """A job must not run at all any more; the text says why."""
 
 
-class Stencils:
-    """Makes launches; whatever differs between jobs of one definition stands in as a mark.
+class LaunchTemplates:
+    """Makes launches from templates in which marks stand for what differs between jobs.
 
     The marks are random, so that no text of a user's can hold them by accident or by design.
     """
@@ -45,10 +45,10 @@ class Stencils:
         self._work = f"/{secrets.token_hex(16)}"
         self._python = f"/{secrets.token_hex(16)}"
         self._place = place
-        self._known: dict[tuple[int, str], Cut] = {}
+        self._known: dict[tuple[int, str], Template] = {}
 
     def fill(
-        self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, cuts: Cuts
+        self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, cuts: Templates
     ) -> tuple[bytes, list[str], model.Binding]:
         """Write the launch of a claimed job, the files it says it writes, and what made it.
 
@@ -68,7 +68,7 @@ class Stencils:
         return body.replace(self._attempt, b"%d" % claim.attempt), outputs, model.Binding()
 
     def sandbox(self, spec: model.JobSpec, facts: NodeFacts) -> str:
-        """Choose what stands between a payload and everything else on a node."""
+        """Choose the kind of sandbox for a job on a node."""
         if spec.image.startswith(("file:", "local:")):
             raise NotRunnable(f"{spec.image} is brought to batch queues of sites only: use `via`")
         if spec.image:
@@ -82,7 +82,7 @@ class Stencils:
             raise NotRunnable(f"{facts.host} has no sandbox `{self._sandbox}`")
         return self._sandbox
 
-    def _cut(self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts) -> Cut:
+    def _cut(self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts) -> Template:
         """Fill a definition in for a node; marks stand for the job and the attempt."""
         kind = self.sandbox(spec, facts)
         known = self._known.get((claim.spec, kind))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.pool.controller import Linear
-from pilotage.pool.decorator import Buffer, Coarser, Held, Limiter, Logger, Standardiser
+from pilotage.pool.decorator import Buffer, BufferState, Coarser, Limiter, Logger, Standardiser
 from pilotage.pool.fitness import Fitness
-from pilotage.pool.model import Pool, Reading, Shape, Target, View
+from pilotage.pool.model import Decorator, Pool, Reading, Target, View
 from pilotage.pool.pipeline import Bound, Pipeline, explain
 from tests.herd import Herd
 
@@ -25,14 +25,14 @@ def herd(supply: float = 10, demand: float = 10, used: float | None = 1.0) -> He
     return found
 
 
-def shaped(shape, wanted, pool):
-    bound = shape >> pool
+def decorated(decorator, wanted, pool):
+    bound = decorator >> pool
     plan = bound.plan(bound.view(), wanted, 1.0)
     return plan.demand, plan.words
 
 
 @pytest.mark.parametrize(
-    "shape, wanted, passed, words",
+    "decorator, wanted, passed, words",
     [
         (Standardiser(), 7.5, 7.5, ""),
         (Limiter(maximum=5), 7, 5, "7 becomes 5: the maximum"),
@@ -45,8 +45,8 @@ def shaped(shape, wanted, pool):
         (Coarser(granularity=4), math.inf, math.inf, ""),
     ],
 )
-def test_limits_are_kept_and_said(shape, wanted, passed, words):
-    assert shaped(shape, wanted, herd()) == (passed, words)
+def test_limits_are_kept_and_said(decorator, wanted, passed, words):
+    assert decorated(decorator, wanted, herd()) == (passed, words)
 
 
 def test_small_steps_add_up_to_a_large_one():
@@ -70,8 +70,8 @@ def test_whoever_else_changes_a_demand_is_heard():
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0.1, 100), st.floats(0, 100))
 def test_bounds_overrule_all_else(supply, wanted, step, low):
-    shape = Standardiser(low, low + 50, step, 10, 10)
-    passed, _ = shaped(shape, wanted, herd(supply))
+    decorator = Standardiser(low, low + 50, step, 10, 10)
+    passed, _ = decorated(decorator, wanted, herd(supply))
     assert low <= passed <= low + 50
 
 
@@ -88,7 +88,7 @@ def test_a_buffer_lets_through_the_newest_once_a_window():
 
 def test_a_buffer_passes_what_waits_also_if_nothing_new_is_asked_for():
     pool = herd(demand=0)
-    bound = Bound(Buffer(window=3), (Standardiser() >> pool), Held(0, 1))
+    bound = Bound(Buffer(window=3), (Standardiser() >> pool), BufferState(0, 1))
     bound.act(bound.plan(bound.view(), 5, 1))
     assert bound.plan(bound.view(), None, 0.5).words == "5 waits for 0.5 s"
     bound.act(bound.plan(bound.view(), None, 1))
@@ -167,7 +167,7 @@ def test_joined_from_either_side_it_is_the_same():
 
 def test_a_shape_above_a_pool_is_a_pool():
     bound = Limiter(maximum=5) >> herd(demand=3)
-    assert isinstance(bound.shape, Shape)
+    assert isinstance(bound.decorator, Decorator)
     assert all(isinstance(bound, kind) for kind in (Pool, Target))
     assert (bound.supply, bound.demand, bound.utilisation, bound.allocation) == (10, 3, 1, 1)
 
@@ -191,5 +191,5 @@ def test_a_hold_leaves_limits_below_alone():
 def test_a_view_shows_the_demand_as_the_stage_above_sees_it():
     below = View("x", Reading(5, 8, 0.5, 0.5, queued=3))
     assert Standardiser().see(below, None) == below.reading
-    assert Buffer().see(below, Held(4.0)).demand == 4
-    assert Buffer().see(below, Held(4.0)).queued == 3
+    assert Buffer().see(below, BufferState(4.0)).demand == 4
+    assert Buffer().see(below, BufferState(4.0)).queued == 3

@@ -1,4 +1,4 @@
-"""Books: rules and recipes from a file, together with those of other books."""
+"""Rule files: read rules and recipes from TOML or Python, and compare two sets of rules."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _END = " (at end of document)"
 
 
 def toml_drafts(text: str, file: str, base: str, folder: str) -> tuple[list[Draft], list[Draft]]:
-    """Read the recipes and the rules of a book."""
+    """Read the recipes and the rules of a TOML file."""
     data = _parse(text, file)
     for name in data:
         if name not in ("recipe", "rule"):
             raise errors.BadRule(
-                f"a book has no table {name!r}",
+                f"a rule file has no table {name!r}",
                 hint=names.closest(name, ("recipe", "rule")),
                 file=file,
                 line=toml.line_of(text, (name,)),
@@ -49,7 +49,7 @@ def _parse(text: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise errors.BadRule("the book is nested too deeply", file=file) from None
+        raise errors.BadRule("the rule file is nested too deeply", file=file) from None
     except ValueError as error:
         message = str(error)
         line = None
@@ -82,15 +82,15 @@ class RuleFile(msgspec.Struct, frozen=True):
 
     #: What people call it.
     name: str
-    #: The file, or the name of a book that has none.
+    #: The file, or the name of a rule file that has none.
     origin: str
     #: Its text.
     source: str
     #: Rules that are complete.
     rules: dict[str, Rule] = {}
-    #: Recipes that rules of any book may name.
+    #: Recipes that rules of any rule file may name.
     recipes: dict[str, Draft] = {}
-    #: Rules whose recipe is not in this book: the name of the rule and that of the recipe.
+    #: Rules whose recipe is not in this rule file: the name of the rule and that of the recipe.
     inert: dict[str, str] = {}
     #: The same rules as they were written; `combine` completes them.
     unfinished: dict[str, Draft] = {}
@@ -106,7 +106,7 @@ class FieldChange(msgspec.Struct, frozen=True):
 
 
 class RuleChange(msgspec.Struct, frozen=True):
-    """What is different in a rule."""
+    """The differences of one rule."""
 
     #: The rule.
     name: str
@@ -124,7 +124,7 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 def load(path: Path | str, base: str) -> RuleFile:
-    """Read a book by its suffix: `.toml` or `.py`."""
+    """Read a rule file by its suffix: `.toml` or `.py`."""
     file = Path(path)
     try:
         source = file.read_text(encoding="utf-8")
@@ -139,17 +139,17 @@ def load(path: Path | str, base: str) -> RuleFile:
     if file.suffix == ".py":
         return _book(file.name, str(file), source, python.drafts(file, base))
     raise errors.BadRule(
-        f"a book cannot end with {file.suffix!r}", hint="use `.toml` or `.py`", file=str(file)
+        f"a rule file cannot end with {file.suffix!r}", hint="use `.toml` or `.py`", file=str(file)
     )
 
 
 def load_text(name: str, text: str, base: str, folder: str) -> RuleFile:
-    """Read a TOML book that is not in a file."""
+    """Read a TOML rule file that is not in a file."""
     return _book(name, name, text, toml_drafts(text, name, base, folder))
 
 
 def combine(books: Iterable[RuleFile]) -> dict[str, Rule]:
-    """Put the rules of all books together; recipes of any serve rules of any.
+    """Combine the rules of all rule files; a rule may name a recipe of any of them.
 
     A rule whose recipe is nowhere is left out.
     """

@@ -1,6 +1,7 @@
-"""What comes out of a flow goes where it was asked to go, once all steps are done.
+"""Outputs of a whole flow: which files they are, and their delivery to the requested address.
 
-One output goes there as it is; several have a folder each, by their names. Its manifest comes last.
+A single output goes there as it is; several have a folder each, by their names. The manifest comes
+last. Outputs of single tasks are in `task_data`.
 """
 
 from __future__ import annotations
@@ -21,21 +22,20 @@ from pilotage.data.transfer.courier import Courier
 from pilotage.edge import folders, handoff, reach
 from pilotage.edge.handoff import HUB, Artifact, Piece, Stores, Take
 from pilotage.edge.reach import Reach
-from pilotage.flow import definition, records
-from pilotage.flow.records import Source
-from pilotage.flow.template import line
-from pilotage.flow.values import Values
+from pilotage.flow import records
+from pilotage.flow.records import StepSource
+from pilotage.flow.template import Values, line
 from pilotage.project import settings
 from pilotage.store import Db
 
-#: Leads to the folder of the newest run, where there are links.
+#: The link to the folder of the newest run.
 LATEST = "latest"
 
 
 async def deliver(
     here: Reach, stores: Stores, db: Db, root: Path, scratch: Path, flow: int
 ) -> None:
-    """Send what comes out of a flow; what was sent before is not sent again."""
+    """Deliver the outputs of a flow; what was sent before is not sent again."""
     to, pieces = address(db, flow), outputs(db, flow)
     named = [
         Piece(handoff.seen(stores, one.url, HUB), one.path, one.sha256, own=True) for one in pieces
@@ -47,7 +47,7 @@ async def deliver(
         await _send(courier, str(folder), where, again=_runs(db, flow) > 1)
     finally:
         await run_sync(functools.partial(_remove, folder))
-    if definition.head(db, flow).flow.runs and where.startswith("file:"):
+    if records.head(db, flow).flow.runs and where.startswith("file:"):
         await run_sync(_point, unquote(where.removeprefix("file://")).rstrip("/"))
 
 
@@ -62,7 +62,7 @@ async def _send(courier: Courier, folder: str, where: str, *, again: bool) -> No
 
 
 def _point(folder: str) -> None:
-    """Have `latest` lead to the folder of a run, unless it leads to that of a newer one."""
+    """Point `latest` to the folder of a run, unless it points to a newer one."""
     top, name = os.path.split(folder)
     link = os.path.join(top, LATEST)
     with contextlib.suppress(OSError, ValueError):  # there is none, or a person has made it
@@ -75,7 +75,7 @@ def _point(folder: str) -> None:
     try:
         durable.rename(part, link)
     except IsADirectoryError:
-        # A folder of that name is somebody else's.
+        # A folder of that name was made by others.
         os.unlink(part)
 
 
@@ -91,8 +91,8 @@ def _target(here: Reach, root: Path, to: str) -> tuple[Courier, str]:
 
 
 def address(db: Db, flow: int) -> str:
-    """Return where it goes; names in it are filled, and each run has a folder of its own."""
-    head = definition.head(db, flow)
+    """Return the address of the outputs; templates are filled, and each run has its own folder."""
+    head = records.head(db, flow)
     to = line(head.flow.to, Values(db, head).look)
     if not head.flow.runs:
         return to
@@ -101,12 +101,12 @@ def address(db: Db, flow: int) -> str:
 
 
 def _runs(db: Db, flow: int) -> int:
-    """Count how often a flow came to its end: steps of it may be run again."""
+    """Return how often a flow has ended: its steps may be rerun."""
     return int(db.value("flow_hand_runs", flow=flow))
 
 
 def outputs(db: Db, flow: int) -> list[Piece]:
-    """List what comes out; a flow that says nothing of it gives what its last steps have left."""
+    """List the outputs; without any in the definition they are those of the last steps."""
     return [
         Piece(piece.url, f"{within}/{piece.path}".strip("/"), piece.sha256, own=True)
         for within, one in _sources(db, flow)
@@ -114,8 +114,8 @@ def outputs(db: Db, flow: int) -> list[Piece]:
     ]
 
 
-def _sources(db: Db, flow: int) -> Iterator[tuple[str, Source]]:
-    """Yield what is behind all that comes out, and the folder that each has below the target."""
+def _sources(db: Db, flow: int) -> Iterator[tuple[str, StepSource]]:
+    """Yield the source of each output, with its folder below the target."""
     named = _named(db, flow)
     for name, take in named.items():
         path = handoff.word(name) if len(named) > 1 else ""
@@ -124,7 +124,7 @@ def _sources(db: Db, flow: int) -> Iterator[tuple[str, Source]]:
             yield f"{path}/{at}".lstrip("/") if len(some) > 1 else path, one
 
 
-def _some(db: Db, one: Source) -> list[Piece]:
+def _some(db: Db, one: StepSource) -> list[Piece]:
     pieces = _pieces(db, one)
     if one.output and not pieces:
         raise errors.NotFound(f"`{one.step}` has left no `{one.output}`")
@@ -132,11 +132,11 @@ def _some(db: Db, one: Source) -> list[Piece]:
 
 
 def homes(db: Db, flow: int, root: str) -> list[str]:
-    """List the files that came out of a flow that is done: paths, or URLs of those elsewhere.
+    """List the output files of a flow that is done: paths, or URLs of those elsewhere.
 
     A flow whose outputs are sent nowhere has them where its steps have left them.
     """
-    to = address(db, flow) if definition.head(db, flow).flow.to else ""
+    to = address(db, flow) if records.head(db, flow).flow.to else ""
     top = to if "://" in to else f"file://{posixpath.join(root, to)}"
     found = []
     for within, one in _sources(db, flow):
@@ -149,25 +149,25 @@ def homes(db: Db, flow: int, root: str) -> list[str]:
     return [one.removeprefix("file://") for one in found]
 
 
-def makers(db: Db, flow: int) -> list[Source]:
-    """List who has left what comes out."""
+def makers(db: Db, flow: int) -> list[StepSource]:
+    """List the attempts that made the outputs."""
     return [one for take in _named(db, flow).values() for one in sources(db, flow, take)]
 
 
-def sources(db: Db, flow: int, take: Take) -> list[Source]:
-    """List what is behind one output."""
+def sources(db: Db, flow: int, take: Take) -> list[StepSource]:
+    """List the sources of one output."""
     return [one for one in records.sources(db, flow, take) if one.place]
 
 
 def _named(db: Db, flow: int) -> dict[str, Take]:
-    named = definition.head(db, flow).flow.outputs
+    named = records.head(db, flow).flow.outputs
     if not named:
         named = {str(row[0]): str(row[0]) for row in db.rows("flow_hand_leaves", flow=flow)}
     parts = {name: what.partition("/") for name, what in named.items()}
     return {name: Take(step, output) for name, (step, _, output) in parts.items()}
 
 
-def _pieces(db: Db, one: Source) -> list[Piece]:
+def _pieces(db: Db, one: StepSource) -> list[Piece]:
     rows = records.files(db, one.task, one.number) if one.output else []
     files = tuple(Artifact(text.load_path(row.name), row.size, row.sha256) for row in rows)
     source = handoff.Source(one.item, one.place, one.digest, files)

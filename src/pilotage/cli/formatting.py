@@ -1,4 +1,4 @@
-"""Jobs, attempts and times, as data for programs and as cells for people."""
+"""Format jobs, attempts and times as data and as table cells."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def jobs(
 
 
 def ended(one: Job) -> bool:
-    """Say whether nothing more will happen to a job by itself."""
+    """Return whether nothing more will happen to a job by itself."""
     return one.state in FINAL
 
 

@@ -1,4 +1,4 @@
-"""One payload from its start to the evidence of its end."""
+"""A running payload: its process group, its end, its usage and the evidence of it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ EVIDENCE = b"exit.json"
 RESULT = b"result.json"
 
 _SWEEP_SECONDS = 10.0
-#: Who ends a tree of processes may begin with the last of them: for so many seconds after a payload
-#: was killed it is in doubt whether that was meant for us, too.
+#: A tree of processes may be killed from its leaves on: for these seconds after a payload was
+#: killed it is in doubt whether that was meant for us, too.
 _DOUBT_SECONDS = 1.0
 _FROM_OUTSIDE = frozenset(
     {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1,
@@ -113,7 +113,7 @@ class Payload:
             self.ending["result"] = result
 
     def excuse(self, message: str) -> None:
-        """Say that it was stopped, if its end is in doubt: it was ended with us."""
+        """Mark it as stopped, if its end is in doubt: it was ended with us."""
         if self.doubt:
             self.ending.update(reason="stopped", message=message)
             self.doubt = 0.0
@@ -162,7 +162,7 @@ def encode(report: dict[str, Any]) -> bytes:
 
 
 def check(result: bytes) -> bytes:
-    """Return a result that is JSON in one line, whoever wrote it; complain of anything else."""
+    """Return a result that is JSON in one line, or raise."""
     found = json.loads(result.decode(), parse_constant=_refuse)
     if _ODD.search(result):
         # Text that is no Unicode, numbers that are no numbers.

@@ -14,8 +14,8 @@ HOUR = 3600.0
 class World:
     """Two providers at which nothing starts: at `a` since ever, at `b` since the last order."""
 
-    def __init__(self, law: Hinted | Windowed, waiting: float) -> None:
-        self.law = law
+    def __init__(self, policy: Hinted | Windowed, waiting: float) -> None:
+        self.policy = policy
         self.hints = (Hint("1 core", 1, 1.0, waiting),) if waiting else ()
         self.orders: dict[str, list[float]] = {"a": [], "b": []}
         self.memory = Memory()
@@ -29,7 +29,7 @@ class World:
                   oldest=max((self.now - one for one in since), default=0.0))
             for name, since in self.orders.items()
         ]  # fmt: skip
-        verdict = self.law(self.now, sights, self.hints, self.memory)
+        verdict = self.policy(self.now, sights, self.hints, self.memory)
         self.memory = verdict.memory
         for order in verdict.orders:
             mine = self.orders[order.pool]

@@ -17,8 +17,9 @@ from pilotage.base.clock import dice
 from pilotage.base.owner import me
 from pilotage.base.wakeup import Wakeup, patience
 from pilotage.flow import moves, read
-from pilotage.flow.ends import end_job
 from pilotage.flow.model import FINAL, Flow, NewFlow, job_key
+from pilotage.flow.moves import end_job
+from pilotage.flow.rerun import rerun
 from pilotage.job import bulk, records, retry, template
 from pilotage.job import moves as job_moves
 from pilotage.job.model import Job, State, Workflow
@@ -30,24 +31,24 @@ from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
-#: What begins the mark of attempts that are flows, before the number of the flow.
+#: The prefix of the mark of attempts that are flows, before the number of the flow.
 MARK = "flow:"
-#: The store is looked at so often at most, in seconds.
+#: The least seconds between two looks at the store.
 _GLANCE_S = 0.02
-#: How long it rests while the store cannot be written, in seconds.
+#: Seconds between retries while the store cannot be written.
 _AGAIN_S = 1.0
 #: Flows that begin in one transaction.
 _AT_ONCE = 100
 
 
-class Beginner:
-    """Begins the workflows of queued jobs, and hears what people want of those that run."""
+class WorkflowJobs:
+    """Starts the workflows of queued jobs, and cancels those whose jobs are cancelled or held."""
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, reader: Db, listener: Listener,
         queued: set[int], bell: Wakeup,
     ) -> None:  # fmt: skip
-        """Take the jobs in the queue, which others add to, and what is rung then."""
+        """Take the queued jobs, a set that the queue adds to, and the bell that it rings then."""
         self._project, self._writer, self._reader = project, writer, reader
         self._listener, self._queued, self._bell = listener, queued, bell
         self._now = project.clock.now
@@ -58,7 +59,7 @@ class Beginner:
         """Begin flows until cancelled."""
         for row in self._reader.rows("flow_jobs_live"):
             self._began(job_moves.Claim(*row))
-        # Each commit may be the end of a flow, or the wish of a person.
+        # Each commit may be the end of a flow, or the request of a person.
         with self._writer.telling(self._bell.set):
             while True:
                 try:
@@ -73,7 +74,7 @@ class Beginner:
                     await anyio.sleep(_GLANCE_S)
 
     async def _step(self, db: Db) -> float | None:
-        """Do what there is to do; say when the next job may begin."""
+        """Process ends, requests and queued jobs; return when the next job may begin."""
         for job in [one for one in self._live if not _runs(db, one)]:
             self._listener.ended(self._live.pop(job), job)
         for job, flow, asked in db.rows("flow_jobs_asked") if self._live else ():
@@ -100,7 +101,7 @@ class Beginner:
             lambda: [unchanged.objection(one.binding, one.spec.on_change) for one in jobs]
         )
         crash.point("flow.begin")
-        place = Place(str(self._project.root), str(self._project.state / "jobs"))
+        place = ProjectPaths(str(self._project.root), str(self._project.state / "jobs"))
 
         def step(db: Db) -> list[job_moves.Claim]:
             made = (
@@ -123,21 +124,21 @@ def _runs(db: Db, job: int) -> bool:
     return (db.row("end_facts", id=job) or ("", 0))[0] in job_moves.AWAY
 
 
-class Place(msgspec.Struct, frozen=True):
-    """What the jobs of a project have in common."""
+class ProjectPaths(msgspec.Struct, frozen=True):
+    """Paths that the jobs of a project have in common."""
 
     #: The folder that relative paths start from.
     base: str
-    #: The folder that has those of attempts.
+    #: The parent of the folders of attempts.
     folder: str
 
 
 def begin(
-    db: Db, job: Job, place: Place, objection: str, now: float
+    db: Db, job: Job, place: ProjectPaths, objection: str, now: float
 ) -> job_moves.Claim | None:  # fmt: skip
-    """Claim a job and begin its flow, or go on with the one that it has.
+    """Claim a job and start its flow, or resume the one that it has.
 
-    Nothing is returned for a job that is not queued any more, must wait, or is called off by an
+    Nothing is returned for a job that is no longer queued, must wait, or is cancelled by an
     `objection`.
     """
     if objection:
@@ -166,13 +167,13 @@ def begin(
 
 
 def _full(db: Db, limit_key: str) -> bool:
-    """Say whether as many jobs with a key run as may."""
+    """Return whether the limit of a key is reached."""
     most = limit_key.rpartition(":")[2]
     return bool(most) and len(db.rows("job_holding_limit", key=limit_key)) >= int(most)
 
 
-def _begin(db: Db, job: Job, place: Place, now: float) -> int:
-    """Begin the flow of a job, or what failed of it, and return its number."""
+def _begin(db: Db, job: Job, place: ProjectPaths, now: float) -> int:
+    """Start the flow of a job, or rerun what failed of it; return its number."""
     known = db.row("flow_by_key", key=job_key(job.id))
     if known is None:
         new = NewFlow(
@@ -182,12 +183,12 @@ def _begin(db: Db, job: Job, place: Place, now: float) -> int:
         return moves.submit(db, new, now)
     flow = int(known[0])
     if db.value("flow_state", flow=flow) in ("failed", "cancelled"):
-        moves.rerun(db, flow, [], now)
+        rerun(db, flow, [], now)
     return flow
 
 
 def definition(job: Job, base: str) -> Flow:
-    """Write the flow that a job is, with the values that its event gives to its parameters."""
+    """Return the flow of a job, with the values of its parameters from the event."""
     if not isinstance(job.spec.recipe, Workflow):
         raise errors.BadFlow(f"job {job.id} is no workflow")
     keywords = template.keywords(job.binding, job.spec.base or base, job.id)

@@ -1,4 +1,4 @@
-"""The rules of a project: from the books in its folder and those that were added, to the store."""
+"""The rules of a project: read from rule files and flows, kept in the store."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pilotage.base import errors, text, toml
 from pilotage.base.names import closest
 from pilotage.event import records
 from pilotage.job.model import Workflow
-from pilotage.rule import book as books
+from pilotage.rule import files as books
 from pilotage.rule import trigger
-from pilotage.rule.book import Diff
+from pilotage.rule.files import Diff
 from pilotage.rule.model import Rule
 from pilotage.store import Db
 
 SUFFIXES = (".toml", ".py")
 _GENERATION = "rules"
 _IN_FORCE = "rules in force"
-#: Stands where the file of a book would: the book was given as rules, not as text.
+#: Stands where the file of a rule file would: the rule file was given as rules, not as text.
 _OBJECTS = "rules as objects"
 #: Reads the file of a workflow: returns its definition as plain values, with all parameters, and
 #: adds the files of workflows that it names to the set.
@@ -33,13 +33,13 @@ FlowReader: TypeAlias = Callable[[str, set[str]], dict[str, Any]]
 
 
 class LoadedRuleFiles(msgspec.Struct, frozen=True):
-    """What reading all books came to."""
+    """The result of reading all rule files."""
 
-    #: The rules of the books that could be read.
+    #: The rules of the rule files that could be read.
     rules: dict[str, Rule]
-    #: Books that could not, with the error; their rules stay as they were.
+    #: Rule files that could not, with the error; their rules stay as they were.
     failed: dict[str, errors.BadRule]
-    #: Rules whose recipe no book has: name to the recipe's name.
+    #: Rules whose recipe no rule file has: name to the recipe's name.
     inert: dict[str, str]
     #: Files of workflows that rules start, those with mistakes among them.
     flows: frozenset[str] = frozenset()
@@ -50,9 +50,9 @@ class StoredRule(msgspec.Struct, frozen=True):
 
     rule: Rule
     digest: str
-    #: Whether it takes events: what its book says, unless a person has said otherwise since.
+    #: Whether it takes events: what its rule file says, unless a person has said otherwise since.
     enabled: bool
-    #: Whether its book lets it take events.
+    #: Whether its rule file lets it take events.
     written: bool
     settled: bool
     hits: int
@@ -60,23 +60,23 @@ class StoredRule(msgspec.Struct, frozen=True):
 
 
 def load(file: Path, base: Path, read_flow: FlowReader) -> books.RuleFile:
-    """Read a book with the workflows that its rules start."""
+    """Read a rule file with the workflows that its rules start."""
     return _completed(books.load(file, str(base)), read_flow)
 
 
 def _completed(one: books.RuleFile, read_flow: FlowReader) -> books.RuleFile:
-    """Read the workflows that the rules of a file start."""
+    """Read the workflows that the rules of a rule file start."""
     rules = {name: complete(rule, _toml(one), read_flow) for name, rule in one.rules.items()}
     return msgspec.structs.replace(one, rules=rules)
 
 
 def _toml(one: books.RuleFile) -> str:
-    """Return the text of a book in which keys have lines."""
+    """Return the text of a rule file in which keys have lines."""
     return "" if one.origin.endswith(".py") else one.source
 
 
 def read(db: Db, folder: Path, base: Path, read_flow: FlowReader) -> LoadedRuleFiles:
-    """Read every book; a mistake in one leaves the others in force."""
+    """Read every rule file; a mistake in one leaves the others in force."""
     found: list[books.RuleFile] = []
     failed: dict[str, errors.BadRule] = {}
     for file in _files(folder):
@@ -98,7 +98,7 @@ def read(db: Db, folder: Path, base: Path, read_flow: FlowReader) -> LoadedRuleF
                 for name, rule in books.combine(found).items()
             }
         except errors.BadRule as error:
-            # Each book that takes a name of another is left out, until the rest agree.
+            # Each rule file that takes a name of another is left out, until the rest agree.
             left = [one for one in found if one.origin != error.file]
             if len(left) == len(found):
                 raise
@@ -118,7 +118,7 @@ def _workflows(rules: Iterable[Rule], failed: Iterable[errors.BadRule]) -> froze
 
 
 def _files(folder: Path) -> list[Path]:
-    """List the books of a folder; workflows that rules name may lie beside them."""
+    """List the rule files of a folder; workflows that rules name may lie beside them."""
     return [file for file in _shown(folder) if not is_workflow(file)]
 
 
@@ -140,7 +140,7 @@ def _added(name: str, origin: str, source: str, base: Path) -> books.RuleFile:
 
 
 def add(db: Db, file: Path, base: Path, now: float, read_flow: FlowReader) -> str:
-    """Keep a book; the caller applies all books after it."""
+    """Store a rule file; the caller applies all rule files after it."""
     origin = str(file.resolve())
     source = file.read_text(encoding="utf-8")
     load(file, base, read_flow)
@@ -149,7 +149,7 @@ def add(db: Db, file: Path, base: Path, now: float, read_flow: FlowReader) -> st
 
 
 def put(db: Db, name: str, rules: Iterable[Rule], now: float) -> None:
-    """Keep a book of rules that a program made; the caller applies all books after it."""
+    """Store rules that a program made as a rule file; the caller applies all after it."""
     source = text.dump([msgspec.structs.replace(rule, book=name) for rule in rules])
     db.run("book_put", name=name, origin=_OBJECTS, source=source, now=now)
 
@@ -166,7 +166,7 @@ def known(db: Db) -> dict[str, StoredRule]:
 
 
 def apply(db: Db, loaded: LoadedRuleFiles, now: float) -> Diff:
-    """Make the rules in force those of the books; rules that did not change are left alone."""
+    """Apply the rules of the rule files; unchanged rules are left alone."""
     old = known(db)
     kept = {name: one.rule for name, one in old.items() if one.rule.book in loaded.failed}
     new = {**kept, **loaded.rules}
@@ -190,7 +190,7 @@ def apply(db: Db, loaded: LoadedRuleFiles, now: float) -> Diff:
 
 
 def enable(db: Db, names: Iterable[str], *, on: bool) -> None:
-    """Let rules take events, or not."""
+    """Enable or disable rules."""
     for name in names:
         if db.value("rule_enable", name=name, enabled=int(on)) is None:
             message = f"there is no rule {name!r}"
@@ -199,27 +199,27 @@ def enable(db: Db, names: Iterable[str], *, on: bool) -> None:
 
 
 def bump(db: Db) -> None:
-    """Say that the rules changed, so that whoever runs them looks again."""
+    """Record that the rules changed, so that the running process reloads them."""
     records.advance(db, _GENERATION, str(int(records.cursor(db, _GENERATION) or 0) + 1))
 
 
 def generation(db: Db) -> int:
-    """Say how often the rules have changed."""
+    """Return the generation of the rules."""
     return int(records.cursor(db, _GENERATION) or 0)
 
 
 def take_effect(db: Db, number: int) -> None:
-    """Note that the rules as of a generation take all events."""
+    """Record that the rules of a generation are in effect."""
     records.advance(db, _IN_FORCE, str(number))
 
 
 def in_force(db: Db) -> bool:
-    """Say whether whoever runs the rules has taken up their last change."""
+    """Return whether the running process has loaded the last change of the rules."""
     return int(records.cursor(db, _IN_FORCE) or 0) >= generation(db)
 
 
 def fingerprint(folder: Path, flows: Iterable[str] = ()) -> str:
-    """Tell one state of the folder of books, and of workflows that rules start, from another."""
+    """Return a fingerprint of the rule files and of the flows that rules start."""
     facts: list[Any] = []
     for file in (*_shown(folder), *map(Path, sorted(flows))):
         with contextlib.suppress(OSError):  # it left between the two looks
@@ -229,7 +229,7 @@ def fingerprint(folder: Path, flows: Iterable[str] = ()) -> str:
 
 
 def summary(diff: Diff) -> str:
-    """Say in a few words how the rules changed; nothing if they did not."""
+    """Summarise how the rules changed; empty if they did not."""
     changed = tuple(change.name for change in diff.changed)
     parts = (("new", diff.added), ("changed", changed), ("gone", diff.removed))
     return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
@@ -240,7 +240,7 @@ _RULES = re.compile(r"^\s*\[(rule|recipe)[.\]]", re.MULTILINE)
 
 
 def is_workflow(file: Path) -> bool:
-    """Say whether a file in the folder of rules is a workflow that rules name, and no book."""
+    """Return whether a file in the rules folder is a flow that a rule names, not a rule file."""
     if file.suffix != ".toml":
         return False
     try:
@@ -252,13 +252,13 @@ def is_workflow(file: Path) -> bool:
     try:
         found = tomllib.loads(source)
     except tomllib.TOMLDecodeError:
-        # A mistake in a workflow is told with the rule that names it, and not as one of a book.
+        # A mistake in a flow is reported with the rule that names it, not as one of a rule file.
         return bool(_STEPS.search(source)) and not _RULES.search(source)
     return "step" in found and found.keys().isdisjoint({"rule", "recipe"})
 
 
 def complete(rule: Rule, source: str, read_flow: FlowReader) -> Rule:
-    """Put the definition of its workflow into a rule; `source` is the text of a TOML book.
+    """Put the definition of its workflow into a rule; `source` is the text of a TOML file.
 
     Raise `BadRule` with the place of what is wrong: in the workflow, or in the rule.
     """

@@ -1,0 +1,218 @@
+"""Orders: a queued task with all templates filled, the place it goes to, and its prepared data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.bus.model import Input, Output
+from pilotage.edge.handoff import Take
+from pilotage.flow import check, policy, records
+from pilotage.flow.model import AttemptEnd, NewFlow, Step, Way
+from pilotage.flow.moves import attempt, give_up, submit
+from pilotage.flow.records import StepSource, sources
+from pilotage.flow.template import Values, fill, line
+from pilotage.job.model import Limit
+from pilotage.job.template import write
+from pilotage.store import Db
+
+#: The parts of a recipe that are templates; the text of a script is none.
+_ARGUMENTS = ("argv", "args")
+
+
+class OrderInput(msgspec.Struct, frozen=True):
+    """An input and its sources; none if it is a URL or its step was skipped."""
+
+    take: Take
+    sources: tuple[StepSource, ...]
+
+
+class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The next attempt of a queued task, with all templates filled."""
+
+    flow: int
+    #: The name of the flow, whose it is, and its tag.
+    name: str
+    owner: str
+    tag: str
+    step: str
+    task: int
+    #: Its index in the list of the step, and its value.
+    item: int
+    value: Any
+    #: The number of the attempt, and its key at the site.
+    number: int
+    key: str
+    #: The step with all templates filled; its `sites` are those that are left, the best first.
+    definition: Step
+    #: Sites to avoid, where any may be chosen.
+    avoid: tuple[str, ...]
+    inputs: tuple[OrderInput, ...]
+
+
+def make_order(db: Db, task: int, now: float) -> TaskOrder | None:
+    """Return the order of a queued task; nothing if it is not queued, or fails here.
+
+    A name that stands for nothing is the failure of the task, and its reason.
+    """
+    facts = db.row("flow_task_facts", task=task)
+    if facts is None or facts[3] != "queued":
+        return None
+    flow, name, item, _, last, _ = facts
+    head = records.head(db, flow)
+    value = text.load(db.value("flow_task_value", task=task))
+    look = Values(db, head, item=value, index=item, attempt=last + 1).look
+    tried = [policy.PastAttempt(*row) for row in db.rows("flow_attempts_sites", task=task)]
+    try:
+        step = _filled(records.step(db, flow, name), look)
+        check.named(step)
+        # None would mean any site.
+        sites = policy.candidates(step, step.sites, tried) if step.sites else ()
+        if step.sites and not sites:
+            raise errors.BadFlow(f"refused by {' and by '.join(step.sites)}")
+    except errors.BadRule as error:
+        give_up(db, task, f"{error.message}; {error.hint}" if error.hint else error.message, now)
+        return None
+    return TaskOrder(
+        flow=flow,
+        name=head.name,
+        owner=head.owner,
+        tag=head.tag,
+        step=name,
+        task=task,
+        item=item,
+        value=value,
+        number=last + 1,
+        key=f"flow.{flow}.{task}.{last + 1}",
+        definition=msgspec.structs.replace(step, sites=sites),
+        avoid=policy.avoid(step, tried),
+        inputs=tuple(
+            OrderInput(take, tuple(sources(db, flow, take)) if take.step else ())
+            for take in step.inputs
+        ),
+    )
+
+
+def _filled(step: Step, look: Callable[[str], Any]) -> Step:
+    """Fill the templates of a step."""
+    return msgspec.structs.replace(
+        step,
+        sites=tuple(site for site in _lines(step.sites, look) if site),
+        application=line(step.application, look),
+        parameters=fill(step.parameters, look),
+        recipe=_recipe(step.recipe, look),
+        env={key: line(value, look) for key, value in step.env.items()},
+        config=line(step.config, look),
+        inputs=tuple(one for take in step.inputs for one in _takes(take, look)),
+        outputs=_lines(step.outputs, look),
+        result=line(step.result, look),
+        limit=_limit(step.limit, look),
+        queue=line(step.queue, look),
+        project=line(step.project, look),
+        options=_lines(step.options, look),
+    )
+
+
+def _limit(limit: Limit | None, look: Callable[[str], Any]) -> Limit | None:
+    return None if limit is None else Limit(line(limit.key, look), limit.most)
+
+
+def _takes(take: Take, look: Callable[[str], Any]) -> list[Take]:
+    """Fill an input; one that is a list of files or URLs becomes many."""
+    found = fill(take.url, look)
+    return [
+        Take(take.step, line(take.output, look), write(url), line(take.path, look), take.sha256)
+        for url in (found if isinstance(found, list | tuple) else (found,))
+    ]
+
+
+def _lines(parts: tuple[str, ...], look: Callable[[str], Any]) -> tuple[str, ...]:
+    return tuple(line(part, look) for part in parts)
+
+
+def _recipe(recipe: dict[str, Any], look: Callable[[str], Any]) -> dict[str, Any]:
+    """Fill the arguments of a recipe; one that is a list becomes many."""
+    found = dict(recipe)
+    for name in _ARGUMENTS:
+        if name in recipe:
+            parts = (fill(part, look) for part in recipe[name])
+            found[name] = [
+                write(one)
+                for part in parts
+                for one in (part if isinstance(part, list | tuple) else (part,))
+            ]
+    return found
+
+
+def start_child(db: Db, task: int, now: float) -> int | None:
+    """Start the flow that a task is; return its number, or nothing if the task cannot be sent."""
+    asked = make_order(db, task, now)
+    if asked is None or asked.definition.flow is None:
+        return None
+    inner = asked.definition.flow
+    unknown = asked.definition.parameters.keys() - inner.params.keys()
+    if unknown:
+        give_up(db, task, f"the flow has no parameter `{min(unknown)}`", now)
+        return None
+    flow = msgspec.structs.replace(inner, params=inner.params | asked.definition.parameters)
+    number = attempt(db, task, "flow", "", "", now)
+    new = NewFlow(
+        flow=flow, key=asked.key, owner=asked.owner, source="flow", parent=task, tag=asked.tag
+    )
+    child = submit(db, new, now)
+    db.run("flow_attempt_job", task=task, number=number, job=child)
+    return child
+
+
+class PlacedOrder(TaskOrder, frozen=True, kw_only=True):
+    """The next attempt of a task, with its place."""
+
+    way: Way
+    #: The site; empty for a job of this hub that runs anywhere, and for a flow within.
+    site: str
+
+
+class PreparedData(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of an attempt: its inputs, and where its outputs go."""
+
+    #: For a job at a site: what is transferred before it, and after it.
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    #: For a job of this hub: its folder, which is there, with its inputs; empty means its own.
+    folder: str = ""
+    #: Where readers find what it leaves, with a slash at the end; empty if it leaves nothing.
+    place: str = ""
+    #: Bytes that will be read.
+    read: int = 0
+
+
+class TaskData(Protocol):
+    """Prepares and checks the data of tasks."""
+
+    async def prepare(self, order: PlacedOrder) -> PreparedData:
+        """Prepare the data of an attempt; may be repeated for one that was not dispatched.
+
+        Raise `errors.PilotageError` if it cannot be had: the attempt is then not made, and tried
+        again later; raise `Unfit` if it never can.
+        """
+        ...
+
+    async def check(self, task: int, number: int) -> AttemptEnd | None:
+        """Check the outputs of an attempt that reports to be done; may be repeated.
+
+        Return how it really ended, with its result and files written down; nothing means that this
+        is not known yet, and `check` is called again some time later.
+        """
+        ...
+
+
+class Unfit(Exception):
+    """A task that can never be dispatched as it is."""
+
+    def __init__(self, reason: str) -> None:
+        """Return why."""
+        super().__init__(reason)
+        self.reason = reason
