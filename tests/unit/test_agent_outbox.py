@@ -268,7 +268,7 @@ def test_where_ends_begin_is_told_only_to_hubs_that_have_asked_for_logs(
     (tmp_path / "stdout").write_bytes(b"x" * 40_000)
     last, known = word("done"), tale("done", folder=str(tmp_path), followed=followed)
     sent = json.loads(
-        wire.encode(outbox.status_message(last, known, "mira", outbox.stream_ends(last, known)))
+        wire.encode(outbox.status_message(last, known, "mira", outbox.stream_ends(known)))
     )
     # An older hub refuses fields that it does not know.
     assert {"stdout_at", "stderr_at"}.isdisjoint(sent) or followed

@@ -93,10 +93,8 @@ def _too_long(tale: Tale) -> bool:
     return len(tale.result.encode()) > MOST_RESULT_TEXT
 
 
-def stream_ends(word: Word, tale: Tale) -> tuple[Tail, Tail]:
+def stream_ends(tale: Tale) -> tuple[Tail, Tail]:
     """Read the ends of what a job that is over wrote to its two streams."""
-    if word.state not in _OVER or not tale.folder:
-        return _NOTHING
     out, err = (_tail(f"{tale.folder}/{name}") for name in ("stdout", "stderr"))
     # A hub that follows no logs does not know the fields that say where ends begin.
     return (out, err) if tale.followed else (Tail(out.text), Tail(err.text))
@@ -323,7 +321,10 @@ class Outbox:
         tale = records.tale(db, word.job, word.attempt)
         if tale is None:
             return  # the job was forgotten, and with it what there was to say
-        streams = await anyio.to_thread.run_sync(stream_ends, word, tale)
+        streams = _NOTHING
+        if word.state in _OVER and tale.folder:
+            # Files are read in a thread, which most messages must not wait for.
+            streams = await anyio.to_thread.run_sync(stream_ends, tale)
         said = status_message(word, tale, settings.site, streams)
         body = encoded(said, tale.back.speech, lambda: records.message(db, word.job), tale.created)
         key = f"{settings.site}:{word.job}:{word.seq}"
