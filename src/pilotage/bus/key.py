@@ -1,7 +1,7 @@
-"""What makes two messages the same job.
+"""The identity of a job: messages with the same key are the same job.
 
-The sender's own key does, else the numbers that Argo gave, else the body itself. A key belongs to
-whoever sent it: nobody can take another's. The same key with another body is a conflict.
+It is the sender's own key, or the numbers that Argo gave, or the body itself. Keys of different
+senders never collide. The same key with another body is a conflict.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every bus can do: four verbs, and what a delivery is."""
+"""The interface of every bus: publish, subscribe, acknowledge and request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ class Message(msgspec.Struct, frozen=True):
 
     #: Words joined by dots.
     topic: str
-    #: What was sent.
     body: bytes
     #: What tells a receiver that it has had the message before; the sender's choice.
     key: str
     #: Names this delivery; another delivery of the same message has another one.
     tag: int
-    #: Answers a request; without one, or too late, nobody hears it.
+    #: Answers a request; without a request, or too late, the answer is dropped.
     reply: Callable[[bytes], Awaitable[None]]
     #: Who sent it, as the bus itself knows them; never what the body says. Empty if it cannot know.
     user: str = ""
@@ -50,12 +49,12 @@ class Bus(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
         """Receive; what is not acknowledged at the end of the `async with` is delivered again.
 
-        With `ahead`, at most so many are delivered that are not acknowledged.
+        `ahead` limits deliveries that are not acknowledged.
         """
         ...
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Say that messages are dealt with; of an old delivery this means nothing.
+        """Acknowledge messages; acknowledging an old delivery has no effect.
 
         Those that are not `done` go back and are delivered again.
         """
@@ -67,7 +66,7 @@ class Bus(Protocol):
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Tell whether a topic matches: `*` stays in one word, the word `**` is any number of words."""
+    """Return whether a topic matches: `*` is within one word, the word `**` any number of words."""
     return _regex(pattern).fullmatch("." + topic) is not None
 
 

@@ -1,4 +1,4 @@
-"""Messages reach the broker or an agent: in order for each attempt, many at once."""
+"""Sending of stored messages to the broker or an agent: in order for each attempt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.edge import cancel, records
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubIdentity
 from pilotage.edge.records import Outgoing
 from pilotage.store import Db, Writer
 
@@ -28,20 +28,20 @@ class _Done(NamedTuple):
     """What became of some messages."""
 
     gone: list[Outgoing]
-    #: Nobody listens, so that they are nowhere.
+    #: No one listens, so that they were dropped.
     unheard: list[Outgoing]
     #: They were refused before, and may have arrived this time.
     doubtful: list[Outgoing]
 
 
-class Sender:
-    """Sends what the store holds for sites."""
+class MessageSender:
+    """Sends stored messages to sites."""
 
     def __init__(
-        self, bus: Bus, writer: Writer, reader: Db, address: Address, now: Callable[[], float],
+        self, bus: Bus, writer: Writer, reader: Db, address: HubIdentity, now: Callable[[], float],
         wait: Callable[[float | None], Awaitable[None]], site: str = "",
     ) -> None:  # fmt: skip
-        """Get ready; `wait` returns when there may be something to send, or some time is over.
+        """Prepare; `wait` returns when there may be something to send, or some time is over.
 
         What goes to a `site` is sent, or else all that goes by the broker.
         """
@@ -68,7 +68,7 @@ class Sender:
             await self._wait(None if due is None else max(0.0, due - self._now()))
 
     async def _round(self, some: Sequence[Outgoing]) -> bool:
-        """Send some messages, those of different attempts at once; say whether any is stuck."""
+        """Send messages, those of different attempts at once; return whether any is stuck."""
         lines: dict[tuple[int, int], list[Outgoing]] = {}
         for one in some:
             lines.setdefault(one.line, []).append(one)
@@ -116,7 +116,7 @@ class Sender:
         for one in done.unheard:
             if one.kind == "job":
                 site = one.topic.removeprefix("job.")
-                words = f"no agent listens for the site {site}; it is tried again"
+                words = f"no agent listens for the site {site}; retrying"
                 records.say(db, one.job, one.number, words)
             if one.number:
                 records.later(db, one, now)

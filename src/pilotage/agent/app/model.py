@@ -1,4 +1,4 @@
-"""What is known of an application: the file that describes it, closed and checked."""
+"""The structure of the file of an application."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     most: int = 100
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a job of this application may ask for."""
 
     #: Queues; none means any.
@@ -81,8 +81,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pending: int = 0
 
 
-class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What holds for one user instead; what is not said is as for everybody."""
+class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of one user; other values are those of all users."""
 
     #: As in `[limits]`.
     queues: tuple[str, ...] | None = None
@@ -103,7 +103,7 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Where data may come from and go to."""
 
     #: Kinds of URLs; `hub` is the hub that the agent dials, if it dials one: its port, and small
-    #: files within its messages. `message` lets whoever sends jobs by a broker send such, too.
+    #: files within its messages. `message` allows them in messages of a broker, too.
     protocols: tuple[str, ...] = ("https", "sftp", "hub")
     #: Hosts, such as `"data.example.org"`, `"*.example.org"` or `"host:8443"`; none means none.
     hosts: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     roots: tuple[str, ...] = ()
 
 
-class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `apps/NAME.toml`."""
 
     #: The program: its whole path. Of functions, the Python that calls them; of commands and
@@ -159,13 +159,13 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     #: How a config file is read; without it jobs have none.
     config: Config | None = None
     #: What a job may ask for.
-    limits: Limits = Limits()
+    limits: AppLimits = AppLimits()
     #: What single users may ask for instead.
-    user: dict[str, OwnLimits] = {}
+    user: dict[str, UserLimits] = {}
     #: Where data may come from and go to.
     staging: Staging = Staging()
 
-    def limits_of(self, user: str) -> Limits:
+    def limits_of(self, user: str) -> AppLimits:
         """Return what holds for a user."""
         own = self.user.get(user)
         if own is None:
@@ -183,4 +183,4 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return {**own, **pinned}
 
 
-text.prime(App)
+text.prime(Application)

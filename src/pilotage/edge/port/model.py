@@ -1,4 +1,4 @@
-"""The verbs of the bus as frames, and the versions of them that are understood."""
+"""The verbs of the bus as frames, and the supported versions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Unsubscribe(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """Say that deliveries are dealt with, or go back."""
+    """Acknowledge deliveries, or return them."""
 
     tags: tuple[int, ...]
     done: bool = True
@@ -91,7 +91,7 @@ Versions = tuple[int, int]
 
 
 def agree(theirs: Versions, ours: Versions = VERSIONS) -> int:
-    """Return the newest version that both sides speak; say which is to be upgraded if none is."""
+    """Return the newest common version; raise an error that names the side to be upgraded."""
     found = min(theirs[1], ours[1])
     if found < max(theirs[0], ours[0]):
         older = "agent" if theirs[1] < ours[0] else "hub"
