@@ -94,16 +94,16 @@ async def gather(folder: Path, outputs: Sequence[str]) -> str:
 
 
 async def send(
-    courier: Courier, folder: Path, source: str, address: str, *, anew: bool = False
+    courier: Courier, folder: Path, source: str, address: str, *, resend: bool = False
 ) -> None:
     """Send collected outputs to their URL; the manifest comes last.
 
-    With `anew` all is sent, whatever the manifest there says.
+    With `resend`, files are sent again even if the manifest lists them.
     """
     try:
-        await courier.send(source, address, replace=True, anew=anew)
+        await courier.send(source, address, replace=True, anew=resend)
     except (errors.Conflict, errors.Damaged):
-        # No other attempt writes there: what is there is not what the job has left.
+        # No other attempt writes there: these files are not outputs of the job.
         await courier.send(source, address, anew=True)
     await run_sync(functools.partial(shutil.rmtree, f"{folder}.out", ignore_errors=True))
 

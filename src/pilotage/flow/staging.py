@@ -144,7 +144,7 @@ class TaskStaging:
         self._publisher = Publisher(self._reach, self._stores, project.root, scratch)
         self._inspector = Inspector(self._reach.inside, self._stores, scratch)
         #: Recovers lost outputs.
-        self.heal = DataRecovery(project, writer, reader, self._inspector, self._send_anew)
+        self.heal = DataRecovery(project, writer, reader, self._inspector, self._resend)
         self._lanes = anyio.Semaphore(_AT_ONCE)
         #: The last attempt that could not be prepared although all inputs were whole.
         self._puzzled: set[str] = set()
@@ -291,7 +291,7 @@ class TaskStaging:
         return _DONE
 
     async def _send(
-        self, attempt: AttemptRow, leaves: ExpectedOutputs, *, anew: bool = False
+        self, attempt: AttemptRow, leaves: ExpectedOutputs, *, resend: bool = False
     ) -> str:
         """Publish the outputs of a job of this hub; return the trouble."""
         folder = self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
@@ -300,12 +300,12 @@ class TaskStaging:
             source = await folders.gather(folder, leaves.outputs)
         except (errors.NotFound, errors.Denied, errors.Conflict) as error:
             return error.message
-        await folders.send(self._reach.inside, folder, source, where, anew=anew)
+        await folders.send(self._reach.inside, folder, source, where, resend=resend)
         return ""
 
-    async def _send_anew(self, attempt: AttemptRow) -> str:
+    async def _resend(self, attempt: AttemptRow) -> str:
         leaves = task_data.leaves_of(self._reader, attempt.task, attempt.number)
-        return await self._send(attempt, leaves, anew=True)
+        return await self._send(attempt, leaves, resend=True)
 
     def _task(self, task: int) -> tuple[str, int]:
         found = records.task(self._reader, task)

@@ -60,8 +60,8 @@ def why_not(url: str, staging: Staging) -> str:
 def carries(staging: Staging, *, dials: bool) -> bool:
     """Return whether jobs may carry small inputs in their messages.
 
-    What comes from the hub that an agent `dials` is what lies at that hub's port, too. Whoever may
-    send messages by a broker needs the consent of the application: `message`.
+    Inputs in messages of the hub that an agent `dials` are as safe as inputs at that hub's port.
+    For senders at a broker, the application must allow the protocol `message`.
     """
     return "message" in staging.protocols or (dials and "hub" in staging.protocols)
 
