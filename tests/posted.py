@@ -61,7 +61,7 @@ async def nobody(_: bytes) -> None:
 
 def message(sent: bytes, user: str = "alice", *, again: bool = False, tag: int = 1) -> Message:
     """Return a delivery."""
-    return Message(f"job.{SITE}", sent, "", tag, nobody, user, again)
+    return Message(topic=f"job.{SITE}", body=sent, tag=tag, reply=nobody, user=user, again=again)
 
 
 class Store:

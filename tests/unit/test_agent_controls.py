@@ -18,7 +18,7 @@ from pilotage.agent.model import JudgedMessage
 from pilotage.agent.settings import Settings, SiteLimits
 from pilotage.batch import records as sites
 from pilotage.bus import wire
-from pilotage.bus.model import Answer, Follow, Wanted
+from pilotage.bus.model import Answer, Follow, FollowedJob
 from pilotage.job.model import State
 from pilotage.testing.bus import MemoryBus
 from tests import posted
@@ -182,7 +182,11 @@ def test_an_answer_on_many_jobs_comes_in_parts_that_can_be_read(store: Store):
 
 def test_who_may_follow_a_job(store: Store):
     asked = wire.encode(
-        Follow(site="mira", seconds=9.0, jobs=(Wanted(key="k1", stdout=7), Wanted(key="nosuch")))
+        Follow(
+            site="mira",
+            seconds=9.0,
+            jobs=(FollowedJob(key="k1", stdout=7), FollowedJob(key="nosuch")),
+        )
     )
     mine, others = (obeyed(store, asked, user) for user in ("alice", "bob"))
     assert (mine.seconds, mine.answers, mine.changed) == (9.0, (), False)

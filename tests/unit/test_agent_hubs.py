@@ -199,7 +199,7 @@ def sent(store: Store, carrier: str) -> list[Any]:
 def control(store: Store, carrier: str, user: str, verb: str, **more: Any) -> ControlResult:
     one = SETTINGS.by(carrier)
     body = posted.control(verb, **{"site": one.site, **more})
-    said = Message(f"control.{one.site}", body, "", 1, posted.nobody, user)
+    said = Message(topic=f"control.{one.site}", body=body, tag=1, reply=posted.nobody, user=user)
     return store.writer.do(lambda db: execute(db, said, one, 5.0))
 
 
@@ -233,9 +233,8 @@ def test_a_hub_knows_its_own_jobs_alone(store: Store):
 
 def test_draining_is_of_the_one_site_whatever_a_hub_calls_it(store: Store):
     bosses = posted.settings(hubs=TWO, admins=("group",)).by("group")
-    said = Message(
-        "control.theirs", posted.control("drain", site="theirs"), "", 1, posted.nobody, "group"
-    )
+    body = posted.control("drain", site="theirs")
+    said = Message(topic="control.theirs", body=body, tag=1, reply=posted.nobody, user="group")
     answer = json.loads(store.writer.do(lambda db: execute(db, said, bosses, 5.0)).answers[0])
     assert (answer["site"], answer["draining"]) == ("theirs", True)
     assert sites.asked(store.db, "mira") == "drain"

@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.agent import admission, job_limits, pilots, records
 from pilotage.agent.app import command, files
-from pilotage.agent.app.model import Application, AppLimits, UserLimits
+from pilotage.agent.app.model import Application, AppLimits
 from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.model import Accepted, JudgedMessage, Rejected
 from pilotage.agent.settings import DialledHub, Relay, Settings, SiteBroker
@@ -90,7 +90,7 @@ def test_the_application_is_a_file_with_limits():
         ),
         (
             "pilot",
-            Application(takes="pilot", limits=LIMITS, user={"a": UserLimits(maximum=0)}),
+            Application(takes="pilot", limits=LIMITS, user={"a": {"maximum": 0}}),
             ("user", "a", "maximum"),
         ),
         ("pilot", Application(takes="pilot", limits=LIMITS, executable="/bin/sh"), ("executable",)),
@@ -342,7 +342,7 @@ def test_limits_of_all_jobs_hold_for_pilots_too(store: Store):
 
 
 def test_each_place_goes_to_the_hub_that_has_least_of_its_maximum(store: Store):
-    own = {"large": UserLimits(maximum=80)}
+    own = {"large": {"maximum": 80}}
     app = Application(takes="pilot", hubs=(URL,), limits=LIMITS, user=own)
     post(store, *(body(one) for one in range(1, 5)), user="small", app=app)
     post(store, *(body(one) for one in range(1, 5)), user="large", app=app)

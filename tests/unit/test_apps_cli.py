@@ -11,7 +11,6 @@ import pytest
 
 from pilotage.agent import status
 from pilotage.agent.app import files, policy
-from pilotage.agent.app.model import UserLimits
 from pilotage.base import errors
 from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
 from pilotage.cli import agent_status, app, app_trial, main
@@ -205,7 +204,7 @@ def test_each_user_and_each_queue_has_a_limit_of_its_own(say: Common):
     queues = (BatchQueue(name="short", default=True, time=600.0), BatchQueue(name="long"))
     written = files.read(say.project or Path(), "say")
     limits = msgspec.structs.replace(written.limits, queues=("long", "short"))
-    own = {"ada": UserLimits(queues=("short",)), "bob": UserLimits(queues=("short",), time="5m")}
+    own = {"ada": {"queues": ("short",)}, "bob": {"queues": ("short",), "time": "5m"}}
     one = msgspec.structs.replace(written, limits=limits, user=own)
     (told,) = policy.waits(one, queues)
     assert "`time` of `[limits]`" in told

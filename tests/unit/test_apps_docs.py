@@ -33,11 +33,6 @@ def test_every_key_of_an_application_is_on_its_page(owner):
     assert [one.name for one in found if f"`{one.name}`" not in told and one.name not in told] == []
 
 
-def test_own_limits_are_those_of_everybody():
-    own, every = (one.__struct_fields__ for one in (apps.UserLimits, apps.AppLimits))
-    assert own == every
-
-
 @pytest.mark.parametrize("source", fences(APPS, "toml app"))
 def test_an_application_that_is_shown_loads(source):
     assert files.parse(source, "sim", Path("sim.toml")).executable

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.agent.app import files, trust
-from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging, UserLimits
+from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
 from pilotage.base import errors
 
 PIN = "0" * 64
@@ -93,6 +93,9 @@ def test_a_file_is_an_application():
         ("required = false", 'default = "x"', 24, "default"),
         ("required = false", "defualt = 1", 24, "defualt"),
         ("nodes = 128", "nodes = 0", 36, "nodes"),
+        ("nodes = 512", "nodes = 0", 39, "nodes"),
+        ("nodes = 512", 'nodes = "512"', 39, "nodes"),
+        ("nodes = 512", "node = 512", 39, "node"),
         ('"{file}"', '"file"', 32, "program"),
         ('hosts = ["*.example.org"]', 'private = ["10.0.0.1/8"]', 42, "private"),
         ('hosts = ["*.example.org"]', 'protocols = ["file"]', None, "roots"),
@@ -137,7 +140,7 @@ FULL = Application(
         word=Parameter(kind="text", pattern=".*", dash=True),
     ),
     limits=AppLimits(queues=("a",), options=("--exclusive",)),
-    user={"CN=alice, O=x": UserLimits(nodes=5)},
+    user={"CN=alice, O=x": {"nodes": 5}},
     staging=Staging(hosts=("h",), protocols=("file",), roots=("/data",), private=("10.0.0.0/8",)),
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from pilotage.agent.app import hosts, policy
-from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging, UserLimits
+from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
 from pilotage.bus.model import Input, Job, Output, Resources
 from pilotage.data.transfer import allow
 from tests import every
@@ -25,7 +25,7 @@ APP = Application(
         queues=("batch", "debug"), projects=("atlas",), nodes=4, tasks=8, cpus=2, memory="8G",
         time="2h", jobs=2, options=("--exclusive", "--constraint"),
     ),
-    user={"CN=big,O=atlas": UserLimits(nodes=100, jobs=0)},
+    user={"CN=big,O=atlas": {"nodes": 100, "jobs": 0}},
     staging=Staging(hosts=("data.example.org",), protocols=("https", "sftp")),
 )  # fmt: skip
 GOOD = Job(

@@ -18,7 +18,7 @@ from pilotage.agent import records as edge_records
 from pilotage.agent.model import LiveOutput, ReplyTo
 from pilotage.base import errors
 from pilotage.bus import wire
-from pilotage.bus.model import Follow, Log, Status, Wanted
+from pilotage.bus.model import Follow, FollowedJob, Log, Status
 from pilotage.edge import logs, records, statuses
 from pilotage.edge.logs import EdgeLogs
 from pilotage.edge.message import Handoff, HubIdentity
@@ -237,7 +237,7 @@ class Agent:
         self.sent.append(found)
 
     def asked(self, **has: int) -> None:
-        self.logs.follow({1: Wanted(key="k", **has)}, 15.0)
+        self.logs.follow({1: FollowedJob(key="k", **has)}, 15.0)
 
     async def round(self) -> tuple[int, bytes] | None:
         """Let it send; return where what it sent begins, and what it is."""
@@ -321,5 +321,5 @@ async def test_a_link_that_a_job_left_for_its_log_is_not_read(site: Agent, tmp_p
 
 async def test_of_very_many_jobs_those_asked_for_last_are_sent(site: Agent):
     for number in range(agent._MOST_JOBS + 50):
-        site.logs.follow({number: Wanted(key="k")}, 15.0)
+        site.logs.follow({number: FollowedJob(key="k")}, 15.0)
     assert min(site.logs._followed) == 50

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -24,10 +23,9 @@ from pilotage.base.supervise import Supervisor
 from pilotage.batch.connections import Ways
 from pilotage.batch.driver import Driver
 from pilotage.batch.place import Direct
-from pilotage.batch.system.model import BatchError, BatchQueue
+from pilotage.batch.system.model import BatchError
 from pilotage.batch.tunnels import Doors
-from pilotage.bus import model as bus
-from pilotage.bus.model import Scheduler
+from pilotage.bus.model import BatchQueue, Scheduler
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.data.transfer.version import Version
 from pilotage.link import connect
@@ -264,13 +262,12 @@ class BatchSystem:
             await anyio.sleep(_SOON_S if driver.trouble else _ASK_S)
 
 
-def queue_facts(queues: Iterable[BatchQueue], limits: SiteLimits) -> tuple[bus.BatchQueue, ...]:
-    """Write what queues have, and how many jobs this site lets into each, for a heartbeat."""
-    found: list[bus.BatchQueue] = []
+def queue_facts(queues: Iterable[BatchQueue], limits: SiteLimits) -> tuple[BatchQueue, ...]:
+    """Return queues for a heartbeat, with the number of jobs that this site allows in each."""
+    found: list[BatchQueue] = []
     for one in queues:
         if not _WORD.fullmatch(one.name) or len(found) == _MOST_QUEUES:
             continue
-        facts = msgspec.structs.asdict(one)
-        facts["time"] = 0.0 if math.isinf(one.time) else one.time
-        found.append(bus.BatchQueue(**facts, jobs=limits.queues.get(one.name, limits.queue)))
+        jobs = limits.queues.get(one.name, limits.queue)
+        found.append(msgspec.structs.replace(one, jobs=jobs))
     return tuple(found)

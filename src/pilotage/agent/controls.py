@@ -20,7 +20,7 @@ from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors
 from pilotage.batch import records as sites
 from pilotage.bus import wire
-from pilotage.bus.model import Answer, Control, Follow, Result, Wanted
+from pilotage.bus.model import Answer, Control, Follow, FollowedJob, Result
 from pilotage.bus.port import Bus, Message
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
@@ -40,7 +40,7 @@ class ControlResult(msgspec.Struct, frozen=True):
     #: Whether anything has changed.
     changed: bool = False
     #: Jobs whose streams are to be sent while they run, by number, and for how many seconds.
-    follow: Mapping[int, Wanted] = {}
+    follow: Mapping[int, FollowedJob] = {}
     seconds: float = 0.0
 
 
@@ -227,7 +227,7 @@ class Controls:
     def __init__(
         self, bus: Bus, writer: Writer, settings: Callable[[], Settings],
         now: Callable[[], float], poke: Callable[[], None],
-        follow: Callable[[Mapping[int, Wanted], float], None],
+        follow: Callable[[Mapping[int, FollowedJob], float], None],
     ) -> None:  # fmt: skip
         """Prepare; `poke` is called when something was changed.
 

@@ -21,7 +21,7 @@ from pilotage.agent.settings import Settings
 from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.fields import MOST_FOLLOWED, MOST_LOG
-from pilotage.bus.model import Log, Wanted
+from pilotage.bus.model import FollowedJob, Log
 from pilotage.job import logs
 from pilotage.job.logs import Name
 from pilotage.store import Db
@@ -52,7 +52,7 @@ class _Followed:
     #: Whether it was answered since it was last asked for.
     answered: bool = False
 
-    def ask(self, one: Wanted, until: float) -> None:
+    def ask(self, one: FollowedJob, until: float) -> None:
         """Record how far the hub has each stream."""
         self.until, self.answered = until, False
         sizes: dict[Name, int] = {"stdout": one.stdout, "stderr": one.stderr}
@@ -83,7 +83,7 @@ class Logs:
         self._followed: dict[int, _Followed] = {}
         self._asked = anyio.Event()
 
-    def follow(self, jobs: Mapping[int, Wanted], seconds: float) -> None:
+    def follow(self, jobs: Mapping[int, FollowedJob], seconds: float) -> None:
         """Send the streams of jobs for some time."""
         until = anyio.current_time() + seconds
         for number, one in jobs.items():

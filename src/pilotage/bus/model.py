@@ -243,7 +243,7 @@ class Control(Body, frozen=True, kw_only=True):
     reply: Route = ""
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FollowedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job whose streams are followed, and how far the sender has them."""
 
     #: The key of the job.
@@ -263,7 +263,7 @@ class Follow(Body, frozen=True, kw_only=True):
     #: How long, in seconds.
     seconds: Annotated[float, Meta(ge=1, le=60)] = 15.0
     #: Which jobs.
-    jobs: Annotated[tuple[Wanted, ...], Meta(min_length=1, max_length=1000)]
+    jobs: Annotated[tuple[FollowedJob, ...], Meta(min_length=1, max_length=1000)]
 
 
 class Log(Body, frozen=True, kw_only=True):

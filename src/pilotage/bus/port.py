@@ -11,22 +11,27 @@ from typing import Protocol
 import msgspec
 
 
-class Message(msgspec.Struct, frozen=True):
-    """One delivery of a message."""
+class MessageHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery of a message, without its body."""
 
     #: Words joined by dots.
     topic: str
-    body: bytes
-    #: What tells a receiver that it has had the message before; the sender's choice.
-    key: str
-    #: Names this delivery; another delivery of the same message has another one.
+    #: Identifies this delivery; each delivery of the same message has its own.
     tag: int
-    #: Answers a request; without a request, or too late, the answer is dropped.
-    reply: Callable[[bytes], Awaitable[None]]
-    #: Who sent it, as the bus itself knows them; never what the body says. Empty if it cannot know.
+    #: Chosen by the sender; a receiver recognises a message that it has had before.
+    key: str = ""
+    #: The sender, as verified by the bus itself, never by the body; empty if unknown.
     user: str = ""
     #: Whether it may have been delivered before.
     again: bool = False
+
+
+class Message(MessageHeader, frozen=True, kw_only=True):
+    """One delivery of a message."""
+
+    body: bytes
+    #: Answers a request; without a request, or too late, the answer is dropped.
+    reply: Callable[[bytes], Awaitable[None]]
 
 
 class Bus(Protocol):

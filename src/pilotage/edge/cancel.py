@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pilotage.edge import message, records
 from pilotage.edge.message import HubIdentity
-from pilotage.edge.records import AttemptEnd, RemoteAttempt
+from pilotage.edge.records import RemoteAttempt, RemoteEnd
 from pilotage.store import Db
 
 #: How often a site may know nothing of an attempt before that is believed, and the first pause.
@@ -68,4 +68,4 @@ def _tell(db: Db, attempt: RemoteAttempt, address: HubIdentity, words: str, when
 
 def _over(db: Db, attempt: RemoteAttempt, reason: str, now: float) -> RemoteAttempt:
     records.drop_job(db, attempt.job, attempt.number)
-    return records.end(db, attempt, AttemptEnd("cancelled", reason, "infrastructure", UNHEARD), now)
+    return records.end(db, attempt, RemoteEnd("cancelled", reason, "infrastructure", UNHEARD), now)

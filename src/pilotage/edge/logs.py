@@ -24,7 +24,7 @@ from msgspec import UNSET, UnsetType
 
 from pilotage.bus import wire
 from pilotage.bus.fields import MOST_FOLLOWED
-from pilotage.bus.model import Answer, Follow, Log, Status, Wanted
+from pilotage.bus.model import Answer, Follow, FollowedJob, Log, Status
 from pilotage.edge import records
 from pilotage.edge.message import HubIdentity
 from pilotage.edge.records import OVER
@@ -139,7 +139,7 @@ class EdgeLogs:
         self, site: str, rows: Iterable[tuple[int, int, str, str, int, int, int]]
     ) -> bytes:
         jobs = tuple(
-            Wanted(key=self._address.key(key), attempt=attempt, stdout=out, stderr=err)
+            FollowedJob(key=self._address.key(key), attempt=attempt, stdout=out, stderr=err)
             for _, _, _, key, attempt, out, err in rows
         )
         return wire.encode(Follow(site=site, seconds=_FOLLOW_S, jobs=jobs))

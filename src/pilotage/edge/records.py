@@ -67,7 +67,7 @@ class RemoteAttempt(msgspec.Struct, frozen=True):
         return 0 if self.job else self.number
 
 
-class AttemptEnd(msgspec.Struct, frozen=True):
+class RemoteEnd(msgspec.Struct, frozen=True):
     """How an attempt ended."""
 
     state: str
@@ -155,7 +155,7 @@ def leaves(db: Db, job: int, number: int) -> bool:
     return db.value("edge_access_leaves", job=job, number=number) is not None
 
 
-def end(db: Db, attempt: RemoteAttempt, how: AttemptEnd, now: float) -> RemoteAttempt:
+def end(db: Db, attempt: RemoteAttempt, how: RemoteEnd, now: float) -> RemoteAttempt:
     """Record an end of an attempt that its site did not report; return the attempt."""
     db.run(
         "edge_attempt_hear", job=attempt.job, number=attempt.number, state=how.state,

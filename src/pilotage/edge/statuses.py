@@ -14,7 +14,7 @@ from pilotage.bus.model import Answer, Log, Result, Status
 from pilotage.bus.port import Message
 from pilotage.edge import cancel, pilots, records
 from pilotage.edge.message import HubIdentity
-from pilotage.edge.records import OVER, AttemptEnd, RemoteAttempt
+from pilotage.edge.records import OVER, RemoteAttempt, RemoteEnd
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
@@ -242,5 +242,5 @@ def _unknown(
     if attempt.heard > (attempt.asked or 0.0):
         return False
     reason = f"{attempt.site} does not know it any more"
-    records.end(db, attempt, AttemptEnd("failed", reason, "infrastructure", records.FORGOTTEN), now)
+    records.end(db, attempt, RemoteEnd("failed", reason, "infrastructure", records.FORGOTTEN), now)
     return True

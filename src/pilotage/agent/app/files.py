@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pilotage.agent.app import fill
-from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging, UserLimits
+from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
 from pilotage.base import durable, errors, toml, units
 from pilotage.batch.system import known
 from pilotage.bus.strict import BAD
@@ -70,8 +70,8 @@ def check(name: str, app: Application) -> None:
     if app.config:
         _config(app.config)
     _limits(("limits",), app.limits)
-    for user, own in app.user.items():
-        _limits(("user", user), own)
+    for user in app.user:
+        _limits(("user", user), app.limits_of(user))
     _staging(app.staging)
 
 
@@ -98,8 +98,10 @@ def _takes(name: str, app: Application) -> None:
 
 def _pilots(app: Application) -> None:
     """See that pilots have a limit for each hub, and other applications nothing of theirs."""
-    every: dict[_At, AppLimits | UserLimits] = {("limits",): app.limits}
-    every |= {("user", user): own for user, own in app.user.items()}
+    every: dict[_At, AppLimits] = {("limits",): app.limits}
+    for user in app.user:
+        with toml.at("user", user):
+            every["user", user] = app.limits_of(user)
     if app.takes == "pilot":
         for url in app.hubs:
             if not HUB.fullmatch(url):
@@ -114,14 +116,14 @@ def _pilots(app: Application) -> None:
             raise Mistake((*at, "maximum"), "given: it is for pilots")
 
 
-def _pilot_limits(at: _At, one: AppLimits | UserLimits) -> None:
-    if one.maximum is not None and not 1 <= one.maximum <= _MOST_CORES:
+def _pilot_limits(at: _At, one: AppLimits) -> None:
+    if not 1 <= one.maximum <= _MOST_CORES:
         text = f"{one.maximum}: it says how many cores the pilots of each hub may have"
         raise Mistake((*at, "maximum"), text)
-    if one.pending is not None and not 0 <= one.pending <= _MOST_CORES:
+    if not 0 <= one.pending <= _MOST_CORES:
         raise Mistake((*at, "pending"), str(one.pending))
     for key in ("nodes", "tasks"):
-        if (getattr(one, key) or 1) > 1:
+        if getattr(one, key) > 1:
             raise Mistake((*at, key), f"{getattr(one, key)}: a pilot is on one node")
 
 
@@ -209,23 +211,19 @@ def _config(config: Config) -> None:
         raise Mistake(("config", "program"), "without `{file}`, which is the file to read")
 
 
-def _limits(at: _At, limits: AppLimits | UserLimits) -> None:
-    for key in ("nodes", "tasks", "cpus"):
+def _limits(at: _At, limits: AppLimits) -> None:
+    for key, least in (("nodes", 1), ("tasks", 1), ("cpus", 1), ("gpus", 0), ("jobs", 0)):
         value = getattr(limits, key)
-        if value is not None and value < 1:
-            raise Mistake((*at, key), str(value))
-    for key in ("gpus", "jobs"):
-        value = getattr(limits, key)
-        if value is not None and value < 0:
+        if value < least:
             raise Mistake((*at, key), str(value))
     if limits.memory:
         with toml.at(*at, "memory"):
             units.size(limits.memory)
     with toml.at(*at, "time"):
-        seconds = 1.0 if limits.time is None else units.seconds(limits.time or 0)
+        seconds = units.seconds(limits.time or 0)
     if not seconds > 0:
         raise Mistake((*at, "time"), f"{limits.time!r}: a job needs some")
-    for one in limits.options or ():
+    for one in limits.options:
         if not one.startswith("-"):
             raise Mistake((*at, "options"), f"{one!r}: options begin with `-`")
 
@@ -333,7 +331,9 @@ def text(name: str, app: Application) -> str:
 
 def _table(key: str, value: object, usual: object) -> list[str]:
     """Write a table, or one for each of its members."""
-    if isinstance(value, dict) and all(isinstance(one, msgspec.Struct) for one in value.values()):
+    if isinstance(value, dict) and all(
+        isinstance(one, (msgspec.Struct, dict)) for one in value.values()
+    ):
         return [
             line
             for name, one in value.items()
@@ -356,8 +356,8 @@ def _section(head: str, value: object, usual: dict[str, Any]) -> list[str]:
     return ["", f"[{head}]", *told]
 
 
-def _usual(one: msgspec.Struct) -> dict[str, Any]:
-    return _plain(Parameter(kind=one.kind)) if isinstance(one, Parameter) else _plain(type(one)())
+def _usual(one: object) -> dict[str, Any]:
+    return _plain(Parameter(kind=one.kind)) if isinstance(one, Parameter) else {}
 
 
 def _plain(value: object) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from pilotage.base import text
+from pilotage.base import text, toml
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -81,24 +81,6 @@ class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     pending: int = 0
 
 
-class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of one user; other values are those of all users."""
-
-    #: As in `[limits]`.
-    queues: tuple[str, ...] | None = None
-    projects: tuple[str, ...] | None = None
-    nodes: int | None = None
-    tasks: int | None = None
-    cpus: int | None = None
-    gpus: int | None = None
-    memory: str | None = None
-    time: str | None = None
-    jobs: int | None = None
-    options: tuple[str, ...] | None = None
-    maximum: int | None = None
-    pending: int | None = None
-
-
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where data may come from and go to."""
 
@@ -160,19 +142,17 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     config: Config | None = None
     #: What a job may ask for.
     limits: AppLimits = AppLimits()
-    #: What single users may ask for instead.
-    user: dict[str, UserLimits] = {}
+    #: Limits of single users: some keys of `limits` with other values.
+    user: dict[str, dict[str, Any]] = {}
     #: Where data may come from and go to.
     staging: Staging = Staging()
 
     def limits_of(self, user: str) -> AppLimits:
-        """Return what holds for a user."""
+        """Return the limits of a user; raise `ConfigError` for a key that cannot be so."""
         own = self.user.get(user)
-        if own is None:
+        if not own:
             return self.limits
-        given = {name: getattr(own, name) for name in own.__struct_fields__}
-        told = {name: value for name, value in given.items() if value is not None}
-        return msgspec.structs.replace(self.limits, **told)
+        return toml.convert(msgspec.structs.asdict(self.limits) | own, AppLimits)
 
     def programs(self) -> dict[str, str]:
         """Return every program that is run, with the SHA-256 that it must have."""

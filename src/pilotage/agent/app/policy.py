@@ -78,7 +78,7 @@ def waits(app: Application, queues: Sequence[BatchQueue], usual: str = "") -> li
         queue = next((one for one in queues if (one.name == name if name else one.default)), None)
         time = units.seconds(limits.time)
         if queue is not None and 0 < queue.time < time:
-            at = f"[user.{user}]" if user and app.user[user].time is not None else "[limits]"
+            at = f"[user.{user}]" if user and "time" in app.user[user] else "[limits]"
             found.append(
                 f"a job that names no time gets {units.for_people(time)} and would wait for ever: "
                 f"the queue `{queue.name}` allows {units.for_people(queue.time)}; set `time` of "

@@ -19,7 +19,7 @@ from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import dice
 from pilotage.bus.port import Message
-from pilotage.edge.port.model import Delivery
+from pilotage.edge.port.model import DeliveryFrame
 from pilotage.link.dialer import HubConnection
 
 _log = logging.getLogger("pilotage.bus")
@@ -194,12 +194,12 @@ class HubBus:
     # -- deliveries ------------------------------------------------------------------------------
 
     def _hear(self, said: dict[str, Any]) -> None:
-        one = msgspec.convert(said, Delivery)
+        one = msgspec.convert(said, DeliveryFrame)
         receiver = self._receivers.get(one.to)
         if receiver is not None:
             receiver.hear(one)
 
-    def message(self, one: Delivery) -> Message:
+    def message(self, one: DeliveryFrame) -> Message:
         """Return a delivery as a message for the subscriber."""
         line = self._line
 
@@ -210,8 +210,8 @@ class HubBus:
                     await line.ask("reply", tag=one.tag, body=body.decode())
 
         return Message(
-            one.topic, one.body.encode(), one.key, next(self._tags), reply,
-            self._user or one.user, again=one.again,
+            topic=one.topic, body=one.body.encode(), key=one.key, tag=next(self._tags),
+            reply=reply, user=self._user or one.user, again=one.again,
         )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ class _Receiver:
         #: Why nothing is delivered though there is a connection; empty if it is.
         self.trouble = ""
         self._bus, self._pattern, self._ahead = bus, pattern, ahead
-        self._here: deque[Delivery] = deque()
+        self._here: deque[DeliveryFrame] = deque()
         self._came = asyncio.Event()
         #: By our tag, that of the hub.
         self._held: dict[int, int] = {}
@@ -242,7 +242,7 @@ class _Receiver:
         self._held[message.tag] = taken.tag
         return message
 
-    def hear(self, one: Delivery) -> None:
+    def hear(self, one: DeliveryFrame) -> None:
         """Take a delivery."""
         self._here.append(one)
         self._came.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pilotage.base import errors
+from pilotage.bus.port import MessageHeader
 from pilotage.pilot import messages
 from pilotage.pilot.messages import Message
 
@@ -64,17 +65,12 @@ class Ping(Message, frozen=True):
     """Ask whether the other side is there."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class DeliveryFrame(MessageHeader, frozen=True, kw_only=True):
     """A message for a subscriber."""
 
     #: The subscription.
     to: int
-    tag: int
-    topic: str
     body: str
-    key: str = ""
-    user: str = ""
-    again: bool = False
 
 
 Verb = Publish | Request | Subscribe | Unsubscribe | Ack | Reply | Ping

@@ -182,9 +182,10 @@ class AgentSession:
 
 
 def _delivery(to: int, one: Message) -> bytes:
-    made = model.Delivery(
-        to, one.tag, one.topic, one.body.decode(), one.key, one.user, again=one.again
-    )
+    made = model.DeliveryFrame(
+        to=to, tag=one.tag, topic=one.topic, body=one.body.decode(), key=one.key, user=one.user,
+        again=one.again,
+    )  # fmt: skip
     return msgspec.json.encode(made)
 
 

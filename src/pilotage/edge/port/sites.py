@@ -192,7 +192,10 @@ class AgentLines:
             raise errors.Unavailable("the hub does not listen to sites yet")
         waiting = []
         for box in boxes:
-            sent = _Sent(Message(topic, body, key, next(self._tags), _unheard, site))
+            tag = next(self._tags)
+            sent = _Sent(
+                Message(topic=topic, body=body, key=key, tag=tag, reply=_unheard, user=site)
+            )
             box.put(sent)
             waiting.append(sent.done)
         await _all(waiting)
@@ -247,7 +250,8 @@ class AgentLines:
         line = self._lines.get(site)
         if line is None:
             raise errors.Unheard(f"the agent of the site {site} is not connected")
-        return line.send(Message(topic, body, key, next(self._tags), reply))
+        tag = next(self._tags)
+        return line.send(Message(topic=topic, body=body, key=key, tag=tag, reply=reply))
 
 
 async def _all(waiting: Sequence[asyncio.Future[None]]) -> None:
