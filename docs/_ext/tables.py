@@ -355,9 +355,9 @@ def agent_keys() -> str:
         (agent.Settings, ""),
         (agent.SiteBroker, "### `[bus]`\n\n"),
         (agent.DialledHub, "### `[hub]`, `[hubs.NAME]`\n\n"),
-        (agent.SiteLimits, "### `[limits]`\n\n"),
+        (agent.RunningLimits, "### `[limits]`\n\n"),
         (agent.KeepTimes, "### `[keep]`\n\n"),
-        (agent.Relay, "### `[relay]`\n\n"),
+        (agent.RelaySettings, "### `[relay]`\n\n"),
         (keys.Keys, "### `[credentials.HOST]`\n\n"),
     ):
         about = f"{facts.sentence(owner)}\n\n" if head else ""

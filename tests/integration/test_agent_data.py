@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from pilotage.agent import input_cache, job_limits
 from pilotage.agent.app.model import Config, Parameter
-from pilotage.agent.settings import SiteLimits
+from pilotage.agent.settings import RunningLimits
 from pilotage.base import crash
 from pilotage.data.transfer.model import MANIFEST
 from pilotage.hub.project import Project
@@ -148,7 +148,7 @@ def again(edge: Edge, job: int) -> None:
     with Project(edge.root) as project:
         project.retry([job])
         with project.change() as db:
-            job_limits.settle(db, SiteLimits(), project.clock.now())
+            job_limits.settle(db, RunningLimits(), project.clock.now())
 
 
 def test_results_that_may_not_be_there_fail_the_job(edge: Edge, data: Path) -> None:

@@ -15,7 +15,7 @@ from pilotage.agent import records
 from pilotage.agent.controls import ControlResult, Controls, execute
 from pilotage.agent.ingest import store_messages
 from pilotage.agent.model import JudgedMessage
-from pilotage.agent.settings import Settings, SiteLimits
+from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.batch import records as sites
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Follow, FollowedJob
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_said_of_each_job(store: Store):
 
 
 def test_what_is_released_waits_for_room_as_all_others(store: Store):
-    few = posted.settings(limits=SiteLimits(user=1))
+    few = posted.settings(limits=RunningLimits(user=1))
     answer(store, control("hold", jobs=[1]))
     found = answer(store, control("release", jobs=[1]), settings=few)
     assert found.results[0].state == "waiting"

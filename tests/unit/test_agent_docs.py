@@ -21,9 +21,9 @@ SHOWN = re.findall(r"^```toml agent\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
         settings.Settings,
         settings.SiteBroker,
         settings.DialledHub,
-        settings.SiteLimits,
+        settings.RunningLimits,
         settings.KeepTimes,
-        settings.Relay,
+        settings.RelaySettings,
         Keys,
     ],
 )

@@ -17,7 +17,7 @@ from pilotage.agent.admission import judge
 from pilotage.agent.ingest import store_messages
 from pilotage.agent.job_limits import ActiveJobs, JobLimits, grant
 from pilotage.agent.model import JudgedMessage
-from pilotage.agent.settings import SiteLimits
+from pilotage.agent.settings import RunningLimits
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Job, State
@@ -30,13 +30,13 @@ USERS, QUEUES = ("alice", "bob", "carol"), ("", "long", "short")
 GROUPS = st.tuples(st.sampled_from(USERS), st.sampled_from(QUEUES))
 BOUND = st.integers(0, 4)
 LIMITS = st.builds(
-    SiteLimits, jobs=BOUND, user=BOUND, queue=BOUND,
+    RunningLimits, jobs=BOUND, user=BOUND, queue=BOUND,
     users=st.dictionaries(st.sampled_from(USERS), BOUND, max_size=2),
     queues=st.dictionaries(st.sampled_from(QUEUES), BOUND, max_size=2),
 )  # fmt: skip
 
 
-def passed(limits: SiteLimits, groups: Counter[tuple[str, str]]) -> list[str]:
+def passed(limits: RunningLimits, groups: Counter[tuple[str, str]]) -> list[str]:
     """Name the limits that are passed."""
     users, queues = Counter[str](), Counter[str]()
     for (user, queue), count in groups.items():
@@ -50,7 +50,7 @@ def passed(limits: SiteLimits, groups: Counter[tuple[str, str]]) -> list[str]:
 
 
 @given(st.lists(GROUPS, max_size=30), st.lists(GROUPS, max_size=10), LIMITS)
-def test_what_is_granted_fits_and_nothing_else_would(waits, goes, limits: SiteLimits):
+def test_what_is_granted_fits_and_nothing_else_would(waits, goes, limits: RunningLimits):
     waiting: dict[tuple[str, str], list[int]] = {}
     for job, group in enumerate(waits):
         waiting.setdefault(group, []).append(job)
@@ -71,11 +71,11 @@ def test_what_is_granted_fits_and_nothing_else_would(waits, goes, limits: SiteLi
 
 def test_one_users_jobs_do_not_keep_anothers_waiting():
     waiting = {("alice", ""): list(range(1000)), ("bob", ""): [5000]}
-    assert grant(waiting, ActiveJobs({}), SiteLimits(user=2)) == [0, 1, 5000]
+    assert grant(waiting, ActiveJobs({}), RunningLimits(user=2)) == [0, 1, 5000]
 
 
 def test_no_limit_means_any_number():
-    assert len(grant({("a", ""): list(range(300))}, ActiveJobs({}), SiteLimits())) == 300
+    assert len(grant({("a", ""): list(range(300))}, ActiveJobs({}), RunningLimits())) == 300
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def post(db: Db, key: str, user: str, queue: str, limits: SiteLimits) -> None:
+def post(db: Db, key: str, user: str, queue: str, limits: RunningLimits) -> None:
     known = posted.settings(limits=limits)
     body = posted.body(key=key, queue=queue)
     verdict = judge(body, user, lambda _: posted.app(), known)
@@ -132,7 +132,7 @@ def going(store: Store) -> Counter[tuple[str, str]]:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, LIMITS)
-def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: SiteLimits):
+def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: RunningLimits):
     with posted.store(tmp_path_factory.mktemp("s")) as store:
         for at, (verb, (user, queue), pick) in enumerate(steps):
             known = store.jobs()
@@ -152,7 +152,7 @@ def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: 
 
 
 def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
-    known = posted.settings(limits=SiteLimits(user=1))
+    known = posted.settings(limits=RunningLimits(user=1))
     poked = anyio.Event()
 
     async def story() -> None:
@@ -174,7 +174,7 @@ def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
 
 
 def test_a_look_takes_as_long_with_many_jobs_as_with_few(store: Store):
-    known = posted.settings(limits=SiteLimits(user=1))
+    known = posted.settings(limits=RunningLimits(user=1))
     for at in range(400):
         user = USERS[at % 2]
         # All of them in a few transactions.

@@ -14,8 +14,8 @@ from pilotage.agent.app import command, files
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.model import Accepted, JudgedMessage, Rejected
-from pilotage.agent.settings import DialledHub, Relay, Settings, SiteBroker
-from pilotage.agent.settings import SiteLimits as Caps
+from pilotage.agent.settings import DialledHub, RelaySettings, Settings, SiteBroker
+from pilotage.agent.settings import RunningLimits as Caps
 from pilotage.base import errors
 from pilotage.batch.model import Site
 from pilotage.bus.model import Job
@@ -241,11 +241,11 @@ def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret():
 
 
 def test_pilots_go_through_the_relay_of_the_agent():
-    through = posted.settings(relay=Relay(hub=f"{URL}/", listen="10.0.0.1:8421"))
+    through = posted.settings(relay=RelaySettings(hub=f"{URL}/", listen="10.0.0.1:8421"))
     assert pilots.link(through, URL) == "relay:10.0.0.1:8421"
     assert pilots.link(through, "https://other:1") == "direct"
     batch = Site(batch="local", login="login1")
-    anywhere = posted.settings(relay=Relay(hub=URL, listen="0.0.0.0:8421"), batch=batch)
+    anywhere = posted.settings(relay=RelaySettings(hub=URL, listen="0.0.0.0:8421"), batch=batch)
     assert pilots.link(anywhere, URL) == "relay:login1:8421"
     own = posted.settings(bus=SiteBroker(), hub=DialledHub(url=URL, relay="10.0.0.2:8421"))
     assert pilots.link(own, URL) == "relay:10.0.0.2:8421"

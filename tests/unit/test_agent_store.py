@@ -15,8 +15,8 @@ from pilotage.agent.app.model import AppLimits
 from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.model import JudgedMessage
 from pilotage.agent.registry import Registry
+from pilotage.agent.settings import RunningLimits as Caps
 from pilotage.agent.settings import Settings
-from pilotage.agent.settings import SiteLimits as Caps
 from pilotage.base import text
 from pilotage.job import bulk, moves, purge, retry
 from pilotage.job import records as jobs

@@ -7,13 +7,13 @@ import collections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent.pilots import PilotLimit, PilotRequest, PilotUse, share
+from pilotage.agent.pilots import OrderedPilot, PilotLimit, PilotUse, share
 
 SITE = "batch"
 
 
-def claims(hub: str, count: int, cores: int = 1, first: int = 1) -> list[PilotRequest]:
-    return [PilotRequest(hub, number, SITE, cores) for number in range(first, first + count)]
+def claims(hub: str, count: int, cores: int = 1, first: int = 1) -> list[OrderedPilot]:
+    return [OrderedPilot(hub, number, SITE, cores) for number in range(first, first + count)]
 
 
 def taken(wanted, limits, uses=None, room=100, leaving=0):

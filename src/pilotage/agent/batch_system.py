@@ -17,7 +17,7 @@ from pilotage.agent.connection import home
 from pilotage.agent.data import JobData, Resends
 from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Settings, SiteLimits
+from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.base import errors
 from pilotage.base.supervise import Supervisor
 from pilotage.batch.connections import Ways
@@ -262,7 +262,7 @@ class BatchSystem:
             await anyio.sleep(_SOON_S if driver.trouble else _ASK_S)
 
 
-def queue_facts(queues: Iterable[BatchQueue], limits: SiteLimits) -> tuple[BatchQueue, ...]:
+def queue_facts(queues: Iterable[BatchQueue], limits: RunningLimits) -> tuple[BatchQueue, ...]:
     """Return queues for a heartbeat, with the number of jobs that this site allows in each."""
     found: list[BatchQueue] = []
     for one in queues:

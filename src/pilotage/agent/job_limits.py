@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
-from pilotage.agent.settings import Settings, SiteLimits
+from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.job import moves
 from pilotage.job.model import State
 from pilotage.job.retry import Next
@@ -45,7 +45,7 @@ class ActiveJobs:
         self.users[user] = self.users.get(user, 0) + count
         self.queues[queue] = self.queues.get(queue, 0) + count
 
-    def why_not(self, group: Group, limits: SiteLimits) -> str:
+    def why_not(self, group: Group, limits: RunningLimits) -> str:
         """Return why one more must wait; empty if it need not."""
         user, queue = group
         bounds = (
@@ -66,7 +66,7 @@ class ActiveJobs:
 def grant(
     waiting: Mapping[Group, Sequence[int]],
     active: ActiveJobs,
-    limits: SiteLimits,
+    limits: RunningLimits,
     most: int = _MOST,
 ) -> list[int]:
     """Choose the jobs that may start now, the oldest first, and count them."""
@@ -84,7 +84,7 @@ def grant(
     return chosen
 
 
-def settle(db: Db, limits: SiteLimits, now: float) -> tuple[ActiveJobs, int]:
+def settle(db: Db, limits: RunningLimits, now: float) -> tuple[ActiveJobs, int]:
     """Start waiting jobs within the limits; return the active jobs, and how many were started."""
     active = ActiveJobs({(user, queue): count for user, queue, count in db.rows("edge_going")})
     groups = [(user, queue) for user, queue, _ in db.rows("edge_waiting_groups")]

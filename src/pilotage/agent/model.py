@@ -33,7 +33,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
     #: What was asked for, with all that was left open filled in.
     job: Job
-    key: key.Key
+    key: key.MessageKey
     spec: JobSpec
     #: The queue that it counts for.
     queue: str

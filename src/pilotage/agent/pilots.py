@@ -30,7 +30,7 @@ from pilotage.job.retry import Next
 from pilotage.store import Db
 
 
-class PilotRequest(msgspec.Struct, frozen=True):
+class OrderedPilot(msgspec.Struct, frozen=True):
     """A pilot that a hub has ordered, and that was not started."""
 
     hub: str
@@ -59,7 +59,7 @@ class PilotUse(msgspec.Struct):
 class PilotDecision(msgspec.Struct, frozen=True):
     """Pilots to start, and why others wait."""
 
-    taken: list[PilotRequest]
+    taken: list[OrderedPilot]
     #: By hub, the first reason.
     why: dict[str, str]
     #: Places that hubs are to give back at a site, as (hub, site): how many.
@@ -67,7 +67,7 @@ class PilotDecision(msgspec.Struct, frozen=True):
 
 
 def share(
-    claims: Mapping[str, Sequence[PilotRequest]], limits: Mapping[str, PilotLimit],
+    claims: Mapping[str, Sequence[OrderedPilot]], limits: Mapping[str, PilotLimit],
     uses: Mapping[str, PilotUse], room: Mapping[str, int], leaving: Mapping[str, int],
 ) -> PilotDecision:  # fmt: skip
     """Decide which pilots start; `room` is free places by site, `leaving` those soon free."""
@@ -79,9 +79,9 @@ def share(
         for hub in limits
     }
     free = dict(room)
-    taken: list[PilotRequest] = []
+    taken: list[OrderedPilot] = []
     why: dict[str, str] = {}
-    short: dict[str, list[PilotRequest]] = {}
+    short: dict[str, list[OrderedPilot]] = {}
     while left:
         hub = min(left, key=lambda one: (now[one].cores / limits[one].cores, one))
         claim = left[hub].pop(0)
@@ -103,7 +103,7 @@ def share(
     return PilotDecision(taken, why, back)
 
 
-def _full(limit: PilotLimit, use: PilotUse, claim: PilotRequest) -> str:
+def _full(limit: PilotLimit, use: PilotUse, claim: OrderedPilot) -> str:
     if use.cores + claim.cores > limit.cores:
         return f"{use.cores} of {limit.cores} cores for this hub are taken"
     if use.waiting >= limit.pending:
@@ -111,7 +111,7 @@ def _full(limit: PilotLimit, use: PilotUse, claim: PilotRequest) -> str:
     return ""
 
 
-def _count(use: PilotUse, claim: PilotRequest) -> None:
+def _count(use: PilotUse, claim: OrderedPilot) -> None:
     use.cores += claim.cores
     use.waiting += 1
     use.at[claim.site] = use.at.get(claim.site, 0) + 1
@@ -119,7 +119,7 @@ def _count(use: PilotUse, claim: PilotRequest) -> None:
 
 def _givers(
     site: str,
-    claims: Sequence[PilotRequest],
+    claims: Sequence[OrderedPilot],
     limits: Mapping[str, PilotLimit],
     now: Mapping[str, PilotUse],
 ) -> list[str]:
@@ -294,12 +294,12 @@ def settle(
         return 0
     there = [one for one in rows if one.state not in ("waiting", "held")]
     by_job = {one.job: one for one in rows}
-    site, claims = settings.site, dict[str, list[PilotRequest]]()
+    site, claims = settings.site, dict[str, list[OrderedPilot]]()
     for one in waiting:
         if one.user in away:
             _say(db, one, _AWAY, now)
         else:
-            claims.setdefault(one.user, []).append(PilotRequest(one.user, one.job, site, one.cores))
+            claims.setdefault(one.user, []).append(OrderedPilot(one.user, one.job, site, one.cores))
     limits = {user: _limit(app, user) for user in {one.user for one in rows}}
     free = _room(settings) - active.all
     leaving = sum(bool(one.asked) for one in there)

@@ -150,7 +150,7 @@ class DialledHub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     retry: float = 30.0
 
 
-class SiteLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RunningLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Jobs that run at once; the others wait. 0 means any number."""
 
     #: Of all.
@@ -182,7 +182,7 @@ class KeepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     refused: str = "30d"
 
 
-class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RelaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A way out for pilots of a hub that the agent does not dial, on nodes that have none."""
 
     #: Address of the hub.
@@ -209,11 +209,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     #: The batch system, with the settings that a site has.
     batch: Site
     #: How many jobs go on at once.
-    limits: SiteLimits = SiteLimits()
+    limits: RunningLimits = RunningLimits()
     #: How long ended jobs are kept.
     keep: KeepTimes = KeepTimes()
     #: A way out for pilots.
-    relay: Relay = Relay()
+    relay: RelaySettings = RelaySettings()
     #: By host that data comes from or goes to: the files that open it.
     credentials: dict[str, Keys] = {}
 

@@ -14,7 +14,7 @@ import msgspec
 from pilotage.bus.model import Chain, Flow, Job
 
 
-class Key(msgspec.Struct, frozen=True):
+class MessageKey(msgspec.Struct, frozen=True):
     """The identity of a message."""
 
     #: 32 hexadecimal digits: the same job has the same.
@@ -25,7 +25,7 @@ class Key(msgspec.Struct, frozen=True):
     origin: Literal["sender", "argo", "body"]
 
 
-def of(message: Job | Chain | Flow, user: str) -> Key:
+def of(message: Job | Chain | Flow, user: str) -> MessageKey:
     """Return the identity of a message from a user that the bus has verified."""
     body = digest(msgspec.structs.replace(message, key=""))
     origin: Literal["sender", "argo", "body"] = "sender"
@@ -36,7 +36,9 @@ def of(message: Job | Chain | Flow, user: str) -> Key:
     else:
         origin, mine = "body", [body]
     attempt = message.attempt if isinstance(message, Job) else 1
-    return Key(digest([user, origin, type(message).__name__, attempt, *mine])[:32], body, origin)
+    return MessageKey(
+        digest([user, origin, type(message).__name__, attempt, *mine])[:32], body, origin
+    )
 
 
 def digest(value: object) -> str:

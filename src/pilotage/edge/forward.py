@@ -37,7 +37,7 @@ _WAIT_S = 30.0
 _RECONNECT = Backoff(first=0.2, limit=15.0, jitter=0.5)
 
 
-class Target(msgspec.Struct, frozen=True):
+class TargetHub(msgspec.Struct, frozen=True):
     """The hub that jobs go to."""
 
     way: Route
@@ -53,7 +53,7 @@ class Forward:
     """Forwards jobs of the queue here to another hub."""
 
     def __init__(
-        self, writer: Writer, target: Target, base: str, folder: str, clock: Clock,
+        self, writer: Writer, target: TargetHub, base: str, folder: str, clock: Clock,
         listener: Listener, bell: Wakeup, dice: random.Random,
     ) -> None:  # fmt: skip
         """Prepare; `bell` wakes it when there may be jobs or requests."""

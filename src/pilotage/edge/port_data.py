@@ -61,7 +61,7 @@ class Hasher(Protocol):
         """Add bytes."""
 
 
-class PortLimits(msgspec.Struct, frozen=True):
+class PortDataLimits(msgspec.Struct, frozen=True):
     """Bytes and files that one attempt may leave, and bytes that stay free."""
 
     bytes: int
@@ -86,7 +86,7 @@ Who = Callable[[], str]
 class PortData:
     """Serves files to agents, to each those of its site."""
 
-    def __init__(self, folder: Path, reader: Db, limits: PortLimits) -> None:
+    def __init__(self, folder: Path, reader: Db, limits: PortDataLimits) -> None:
         """Take the folder, which is the hub's alone, and a connection that is read from."""
         self._top, self._reader, self._limits = os.path.realpath(folder), reader, limits
         self._threads = anyio.CapacityLimiter(_THREADS)

@@ -76,7 +76,7 @@ class RemoteEnd(msgspec.Struct, frozen=True):
     code: str
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class OutgoingMessage(msgspec.Struct, frozen=True):
     """A message that waits to be sent."""
 
     id: int
@@ -179,7 +179,7 @@ def put(
     )  # fmt: skip
 
 
-def due(db: Db, now: float, after: int, most: int, site: str = "") -> list[Outgoing]:
+def due(db: Db, now: float, after: int, most: int, site: str = "") -> list[OutgoingMessage]:
     """Read messages that are to be sent now, after one that was looked at.
 
     Those to one site whose agent is at this hub's port, or else those for the broker.
@@ -189,7 +189,7 @@ def due(db: Db, now: float, after: int, most: int, site: str = "") -> list[Outgo
         rows = db.rows("edge_messages_due_at", **asked, site=site)
     else:
         rows = db.rows("edge_messages_due", **asked)
-    return [Outgoing(*row) for row in rows]
+    return [OutgoingMessage(*row) for row in rows]
 
 
 def ported(db: Db) -> frozenset[str]:
@@ -197,7 +197,7 @@ def ported(db: Db) -> frozenset[str]:
     return frozenset(row[0] for row in db.rows("agent_sites"))
 
 
-def sent(db: Db, some: Sequence[Outgoing], now: float) -> list[tuple[int, int]]:
+def sent(db: Db, some: Sequence[OutgoingMessage], now: float) -> list[tuple[int, int]]:
     """Remove messages that were sent, except jobs that their sites have not confirmed.
 
     Return attempts whose messages were dropped while they were on the way: the site was heard on
@@ -213,7 +213,7 @@ def sent(db: Db, some: Sequence[Outgoing], now: float) -> list[tuple[int, int]]:
     return [attempt for attempt in jobs.values() if attempt not in kept]
 
 
-def later(db: Db, one: Outgoing, now: float) -> None:
+def later(db: Db, one: OutgoingMessage, now: float) -> None:
     """Retry a message, each time a little later."""
     db.run("edge_message_later", id=one.id, after=now + _RETRY.bound(one.tries + 1))
 

@@ -13,7 +13,7 @@ from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.edge import cancel, records
 from pilotage.edge.message import HubIdentity
-from pilotage.edge.records import Outgoing
+from pilotage.edge.records import OutgoingMessage
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -27,11 +27,11 @@ _PAUSE_S = 1.0
 class _Done(NamedTuple):
     """What became of some messages."""
 
-    gone: list[Outgoing]
+    gone: list[OutgoingMessage]
     #: No one listens, so that they were dropped.
-    unheard: list[Outgoing]
+    unheard: list[OutgoingMessage]
     #: They were refused before, and may have arrived this time.
-    doubtful: list[Outgoing]
+    doubtful: list[OutgoingMessage]
 
 
 class MessageSender:
@@ -67,9 +67,9 @@ class MessageSender:
             due = self._reader.value("edge_message_next", now=self._now())
             await self._wait(None if due is None else max(0.0, due - self._now()))
 
-    async def _round(self, some: Sequence[Outgoing]) -> bool:
+    async def _round(self, some: Sequence[OutgoingMessage]) -> bool:
         """Send messages, those of different attempts at once; return whether any is stuck."""
-        lines: dict[tuple[int, int], list[Outgoing]] = {}
+        lines: dict[tuple[int, int], list[OutgoingMessage]] = {}
         for one in some:
             lines.setdefault(one.line, []).append(one)
         done = _Done([], [], [])
@@ -84,7 +84,9 @@ class MessageSender:
             crash.point("remote.sent")
         return len(done.gone) + len(done.unheard) < len(some)
 
-    async def _line(self, some: Sequence[Outgoing], done: _Done, room: anyio.Semaphore) -> None:
+    async def _line(
+        self, some: Sequence[OutgoingMessage], done: _Done, room: anyio.Semaphore
+    ) -> None:
         """Send one after the other; the first that fails is the last."""
         for one in some:
             async with room:

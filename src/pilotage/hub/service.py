@@ -94,7 +94,7 @@ class Service:
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; call `ready` with the address."""
-        from pilotage.edge.port_data import PortData, PortLimits
+        from pilotage.edge.port_data import PortData, PortDataLimits
         from pilotage.hub import api  # most tests and short runs need no page
 
         await self._loaded.wait()
@@ -123,7 +123,7 @@ class Service:
             self._events(),
             PortData(
                 config.port_folder(project.state), self._open_reader(),
-                PortLimits(bytes=units.size(project.settings.flows.most)),
+                PortDataLimits(bytes=units.size(project.settings.flows.most)),
             ),
         )  # fmt: skip
         file = project.state / ADDRESS

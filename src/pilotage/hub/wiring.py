@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from pilotage.base import clock
 from pilotage.base.wakeup import Wakeup
-from pilotage.edge.forward import Forward, Target
+from pilotage.edge.forward import Forward, TargetHub
 from pilotage.edge.port.sites import AgentLines
 from pilotage.flow import events as flow_events
 from pilotage.flow import start as flows
@@ -97,7 +97,9 @@ class Hub:
                 await places.release_pilots()
                 tasks.cancel_scope.cancel()
 
-    async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
+    async def watch(
+        self, target: TargetHub, *, until_idle: bool, ready: Callable[[], None]
+    ) -> None:
         """Turn events into jobs here, and forward the jobs to another hub."""
         project = self._project
         forward = Forward(
