@@ -17,7 +17,7 @@ from pilotage.bus.model import Input, Output
 from pilotage.data.transfer.url import PORT
 from pilotage.edge import records as edge
 from pilotage.edge.message import Handoff
-from pilotage.edge.port_data import Limits, PortData
+from pilotage.edge.port_data import PortData, PortDataLimits
 from pilotage.flow import moves as flows
 from pilotage.flow.model import Flow, NewFlow, Step
 from pilotage.hub import api, port
@@ -32,7 +32,7 @@ from pilotage.store import Db, Writer, connect
 SPEC = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}
 
 
-_LIMITS = Limits(bytes=1 << 40)
+_LIMITS = PortDataLimits(bytes=1 << 40)
 
 
 class Hub:
@@ -123,7 +123,7 @@ def refuse() -> asyncio.Protocol:
 
 @asynccontextmanager
 async def running(
-    root: Path, events: ASGIApp | None = None, limits: Limits = _LIMITS
+    root: Path, events: ASGIApp | None = None, limits: PortDataLimits = _LIMITS
 ) -> AsyncIterator[Hub]:  # fmt: skip
     """Serve a project while the block runs."""
     project = Project(root)

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base.clock import WallClock
-from pilotage.edge.enrolment import Agents
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.enrolment import AgentEnrolment
+from pilotage.edge.port.sites import AgentLines
 from pilotage.hub.connection import PortConnection
 from pilotage.hub.programs import Clients
 from pilotage.job import records
@@ -186,8 +186,8 @@ class Backroom:
         self.clients = Clients(
             self.writer, connect(folder / "store.db"), self.gate, self.queue, clock
         )
-        self.lines = Lines()
-        self.agents = Agents(self.writer, self.gate, self.lines, clock.now)
+        self.lines = AgentLines()
+        self.agents = AgentEnrolment(self.writer, self.gate, self.lines, clock.now)
         self.watchman = LeaseMonitor(self.queue, self.roster, Match(), LEASE, HOLE)
         self._clock = clock
 

@@ -12,9 +12,9 @@ import msgspec
 
 from pilotage.agent import records
 from pilotage.agent.app import files, trust
-from pilotage.agent.app.model import App, Limits, Parameter, Staging
-from pilotage.agent.model import Word
-from pilotage.agent.settings import Bus, Settings
+from pilotage.agent.app.model import Application, AppLimits, Parameter, Staging
+from pilotage.agent.model import OutboxEntry
+from pilotage.agent.settings import Settings, SiteBroker
 from pilotage.batch.model import Site
 from pilotage.bus.port import Message
 from pilotage.job import records as jobs
@@ -25,21 +25,21 @@ SITE = "mira"
 TRUE = "/usr/bin/true"
 
 
-def app(**more: Any) -> App:
+def app(**more: Any) -> Application:
     """Return an application that anybody may use."""
     facts: dict[str, Any] = {
         "executable": TRUE, "sha256": trust.digest(TRUE), "argv": ("{events}",),
         "parameter": {"events": Parameter(kind="integer", default=1)},
-        "limits": Limits(nodes=4, tasks=8, options=("--exclusive", "--comment")),
+        "limits": AppLimits(nodes=4, tasks=8, options=("--exclusive", "--comment")),
         "staging": Staging(hosts=("data.example.org",)),
     }  # fmt: skip
-    return App(**facts | more)
+    return Application(**facts | more)
 
 
 def settings(**more: Any) -> Settings:
     """Return settings of the site."""
     facts: dict[str, Any] = {
-        "site": SITE, "bus": Bus(url="amqps://broker.example.org/"), "admins": ("boss",),
+        "site": SITE, "bus": SiteBroker(url="amqps://broker.example.org/"), "admins": ("boss",),
         "batch": Site(batch="local", allow=("--exclusive",)),
     }  # fmt: skip
     return Settings(**facts | more)
@@ -61,7 +61,7 @@ async def nobody(_: bytes) -> None:
 
 def message(sent: bytes, user: str = "alice", *, again: bool = False, tag: int = 1) -> Message:
     """Return a delivery."""
-    return Message(f"job.{SITE}", sent, "", tag, nobody, user, again)
+    return Message(topic=f"job.{SITE}", body=sent, tag=tag, reply=nobody, user=user, again=again)
 
 
 class Store:
@@ -76,7 +76,7 @@ class Store:
     def reader(self) -> Db:
         return connect(self.file, readonly=True)
 
-    def words(self) -> list[Word]:
+    def words(self) -> list[OutboxEntry]:
         return records.unsent(self.db, 0, 1_000_000)
 
     def said(self, topic: str = "") -> list[Any]:
@@ -88,7 +88,7 @@ class Store:
 
 
 @contextlib.contextmanager
-def store(root: Path, **apps: App) -> Iterator[Store]:
+def store(root: Path, **apps: Application) -> Iterator[Store]:
     """Yield a store beside the files of applications."""
     for name, one in apps.items():
         files.write(root, name, one)

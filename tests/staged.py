@@ -23,9 +23,9 @@ import msgspec
 from pilotage.agent import admission, records
 from pilotage.agent import settings as settings_
 from pilotage.agent.app import files, trust
-from pilotage.agent.app.model import App, Staging
-from pilotage.agent.data import EdgeData
-from pilotage.agent.janitor import Janitor
+from pilotage.agent.app.model import Application, Staging
+from pilotage.agent.cleanup import Cleanup
+from pilotage.agent.data import JobData
 from pilotage.agent.model import Accepted
 from pilotage.agent.registry import Registry
 from pilotage.base import clock
@@ -74,12 +74,12 @@ async def serve(root: Path) -> None:
 
     async def work(name: str, driver: Driver, _: Doors) -> None:
         remote = driver.remote
-        data = EdgeData(
+        data = JobData(
             remote, writer, project.state, Registry(root), lambda: found, project.clock.now
         )
         place = settings.place(project.settings, project.root)
         direct = Direct(name, driver, queue, writer, place, data, Listener())
-        janitor = Janitor(
+        janitor = Cleanup(
             project.state, writer, lambda: found, project.clock.now,
             lambda: remote.hello.root if remote.up else None,
         )  # fmt: skip
@@ -135,7 +135,7 @@ class Edge:
             if more:
                 path, pins[path] = self.program(f"{name}-{key}", more)
                 facts[key] = (path, *facts.pop(f"{key}_args", ()))
-        app = App(executable=executable, sha256=sha256, pins=pins, **facts)
+        app = Application(executable=executable, sha256=sha256, pins=pins, **facts)
         files.file_of(self.root, name).unlink(missing_ok=True)
         files.write(self.root, name, app)
 

@@ -327,10 +327,10 @@ def app_keys() -> str:
     """Write the keys of an application's file."""
     parts = []
     for owner, head in (
-        (apps.App, ""),
+        (apps.Application, ""),
         (apps.Parameter, "### `[parameter.NAME]`\n\n"),
         (apps.Config, "### `[config]`\n\n"),
-        (apps.Limits, "### `[limits]` and `[user.NAME]`\n\n"),
+        (apps.AppLimits, "### `[limits]` and `[user.NAME]`\n\n"),
         (apps.Staging, "### `[staging]`\n\n"),
     ):
         rows = [
@@ -353,11 +353,11 @@ def agent_keys() -> str:
     parts = []
     for owner, head in (
         (agent.Settings, ""),
-        (agent.Bus, "### `[bus]`\n\n"),
-        (agent.Hub, "### `[hub]`, `[hubs.NAME]`\n\n"),
-        (agent.Limits, "### `[limits]`\n\n"),
-        (agent.Keep, "### `[keep]`\n\n"),
-        (agent.Relay, "### `[relay]`\n\n"),
+        (agent.SiteBroker, "### `[bus]`\n\n"),
+        (agent.DialledHub, "### `[hub]`, `[hubs.NAME]`\n\n"),
+        (agent.RunningLimits, "### `[limits]`\n\n"),
+        (agent.KeepTimes, "### `[keep]`\n\n"),
+        (agent.RelaySettings, "### `[relay]`\n\n"),
         (keys.Keys, "### `[credentials.HOST]`\n\n"),
     ):
         about = f"{facts.sentence(owner)}\n\n" if head else ""

@@ -144,11 +144,11 @@ def test_who_waits_no_longer_leaves_the_job_alone(person: Person, site: Site):
 def test_that_nobody_listens_is_said_with_what_to_do(person: Person, tmp_path: Path, lane: Lane):
     found = person.run("site", "send", "mira", person.file())
     assert found.returncode == 6
-    assert "nobody listens to 'job.mira'" in found.stderr
+    assert "no one listens to 'job.mira'" in found.stderr
     assert "pilotage site ls" in found.stderr
     found = person.run("site", "control", "mira", "drain")
     assert found.returncode == 6
-    assert "nobody listens to 'control.mira'" in found.stderr
+    assert "no one listens to 'control.mira'" in found.stderr
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "pilotage.toml").touch()

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from pilotage.agent import pilots, status
-from pilotage.agent.pilots import Held
-from pilotage.agent.status import Connection
+from pilotage.agent.pilots import HubPilots
+from pilotage.agent.status import ConnectionStatus
 from pilotage.hub import tls
 from pilotage.hub.project import Project
 from pilotage.job.model import State
@@ -239,7 +239,7 @@ class Shared:
 
     # -- what it says ----------------------------------------------------------------------------
 
-    def connection(self, name: str) -> Connection | None:
+    def connection(self, name: str) -> ConnectionStatus | None:
         """See how it goes with a hub as `agent status` does."""
         if not (self.root / ".pilotage" / status.FILE).exists():
             return None
@@ -256,10 +256,10 @@ class Shared:
         found = self.connection(name)
         return found.trouble if found else ""
 
-    def held(self, name: str) -> Held:
+    def held(self, name: str) -> HubPilots:
         """Count the pilots of a hub."""
         with Project(self.root) as project:
-            return pilots.held(project.db).get(name, Held())
+            return pilots.held(project.db).get(name, HubPilots())
 
     def live(self) -> list[tuple[str, str]]:
         """List pilots that are not over, by hub, with their states."""

@@ -12,9 +12,9 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pilotage.agent import caps, contents
+from pilotage.agent import input_cache, job_limits
 from pilotage.agent.app.model import Config, Parameter
-from pilotage.agent.settings import Limits
+from pilotage.agent.settings import RunningLimits
 from pilotage.base import crash
 from pilotage.data.transfer.model import MANIFEST
 from pilotage.hub.project import Project
@@ -99,7 +99,7 @@ def test_inputs_come_and_outputs_go_by_url(edge: Edge, data: Path) -> None:
         assert edge.states(job)[-1] == ("done", "stage_out")
     places = {edge.place(job) for job in jobs.values()}
     beside = {one for place in places for one in place.parent.iterdir()}
-    assert {one for one in beside if one.name != contents.FOLDER} == places
+    assert {one for one in beside if one.name != input_cache.FOLDER} == places
 
 
 def test_a_wrong_sum_is_no_input(edge: Edge, data: Path) -> None:
@@ -148,7 +148,7 @@ def again(edge: Edge, job: int) -> None:
     with Project(edge.root) as project:
         project.retry([job])
         with project.change() as db:
-            caps.settle(db, Limits(), project.clock.now())
+            job_limits.settle(db, RunningLimits(), project.clock.now())
 
 
 def test_results_that_may_not_be_there_fail_the_job(edge: Edge, data: Path) -> None:

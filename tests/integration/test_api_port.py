@@ -15,7 +15,7 @@ from pilotage.base import crash, errors
 from pilotage.data.transfer import settle
 from pilotage.data.transfer.plan import Room
 from pilotage.edge import port_data
-from pilotage.edge.port_data import Limits
+from pilotage.edge.port_data import PortDataLimits
 from pilotage.project import settings
 from pilotage.project import tokens as auth
 from pilotage.project.tokens import TokenScope
@@ -30,7 +30,7 @@ BODY = bytes(range(256)) * 5000
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
-    async with running(tmp_path, limits=Limits(bytes=2_000_000, files=3)) as made:
+    async with running(tmp_path, limits=PortDataLimits(bytes=2_000_000, files=3)) as made:
         made.send("mira", 1, [READS, "flow/first/0/1/"], WRITES)
         made.send("titan", 2, [OTHERS], OTHER_WRITES)
         for name in (READS, OTHERS, "flow/first/0/1/deep/one", "flow/other/0/1/one"):

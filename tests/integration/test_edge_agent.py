@@ -54,7 +54,7 @@ def status(edge: Edge) -> dict[str, Any]:
     return dict(json.loads(found.stdout)["agent"])
 
 
-def seen(edge: Edge) -> look.Look:
+def seen(edge: Edge) -> look.AgentStatus:
     """Return how the agent says it is, without a command."""
     state = edge.root / ".pilotage"
     edge.wait((state / look.FILE).exists)
@@ -308,7 +308,7 @@ def test_settings_count_at_once_and_mistakes_do_not(edge: Edge):
     good = (edge.root / "agent.toml").read_text()
     (edge.root / "agent.toml").write_text("site = [broken")
     edge.wait(lambda: seen(edge).settings)
-    assert "what was set before goes on" in command(edge, "agent", "status").stdout
+    assert "the previous settings stay in force" in command(edge, "agent", "status").stdout
     assert edge.states([waits]) == {waits: "waiting"}
     (edge.root / "agent.toml").write_text(good)
     edge.wait(lambda: not seen(edge).settings)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pilotage.agent import status
-from pilotage.bus.amqp.link import secured
+from pilotage.bus.amqp.link import tls_context
 from pilotage.bus.amqp.model import Broker
 from testbed.certificates import Authority
 from testbed.rabbit import Rabbit
@@ -318,7 +318,9 @@ def test_old_encryption_is_refused(edge: Edge):
     """A server that knows nothing newer than TLS 1.1 is not spoken with."""
     certificate, key = edge.papers / f"{AGENT}.pem", edge.papers / f"{AGENT}.key"
     ca = str(edge.papers / "ca.pem")
-    ours = secured(Broker(url=edge.rabbit.url, ca=ca, certificate=str(certificate), key=str(key)))
+    ours = tls_context(
+        Broker(url=edge.rabbit.url, ca=ca, certificate=str(certificate), key=str(key))
+    )
     assert ours is not None
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     theirs.set_ciphers("ALL:@SECLEVEL=0")

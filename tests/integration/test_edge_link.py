@@ -17,11 +17,11 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.bus.port import Message
-from pilotage.edge.enrolment import Agents
+from pilotage.edge.enrolment import AgentEnrolment
 from pilotage.edge.port import keys, model
-from pilotage.edge.port.bus import HubBus, Pace
-from pilotage.edge.port.keys import Keys, Proof
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.port.bus import HubBus, LinkTiming
+from pilotage.edge.port.keys import AgentKeys, Proof
+from pilotage.edge.port.sites import AgentLines
 from pilotage.hub.connection import PortConnection
 from pilotage.link import connect
 from pilotage.node.dial import Route
@@ -36,7 +36,7 @@ QUIET = 0.05
 
 
 @asynccontextmanager
-async def joined(lines: Lines, site: str = "kit") -> AsyncIterator[tuple[HubBus, int]]:
+async def joined(lines: AgentLines, site: str = "kit") -> AsyncIterator[tuple[HubBus, int]]:
     """Have the agent of a site connected; its bus and the hub's port are returned."""
     async with serving(lines.open) as port, dialled(port, site) as bus:
         with anyio.fail_after(PATIENCE):
@@ -50,7 +50,7 @@ async def first(messages: AsyncIterator[Message]) -> Message:
 
 
 async def test_what_the_hub_sends_is_confirmed_when_the_agent_has_it_on_disk():
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, _), bus.subscribe("job.kit") as messages:
         sent = asyncio.create_task(lines.publish("job.kit", b"1", "k"))
         message = await first(messages)
@@ -63,7 +63,7 @@ async def test_what_the_hub_sends_is_confirmed_when_the_agent_has_it_on_disk():
 
 
 async def test_the_hub_keeps_nothing_of_what_was_confirmed():
-    lines, many = Lines(), 2000
+    lines, many = AgentLines(), 2000
     async with joined(lines) as (bus, _), bus.subscribe("job.kit") as messages:
         for number in range(many):
             sent = asyncio.create_task(lines.publish("job.kit", str(number).encode()))
@@ -78,7 +78,7 @@ async def test_the_hub_keeps_nothing_of_what_was_confirmed():
 
 
 async def test_what_goes_back_and_what_is_cut_is_not_confirmed():
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, _):
         async with bus.subscribe("job.kit") as messages:
             sent = asyncio.create_task(lines.publish("job.kit", b"1"))
@@ -99,7 +99,7 @@ async def test_what_goes_back_and_what_is_cut_is_not_confirmed():
         await lines.publish("job.kit", b"5")
 
 
-async def until_heard(lines: Lines, topic: str) -> None:
+async def until_heard(lines: AgentLines, topic: str) -> None:
     """Wait until an agent listens to a topic."""
     with anyio.fail_after(PATIENCE):
         while True:
@@ -112,7 +112,7 @@ async def until_heard(lines: Lines, topic: str) -> None:
 
 
 async def test_what_the_agent_says_is_confirmed_when_the_hub_has_it_on_disk():
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, _):
         with pytest.raises(errors.Unavailable, match="does not listen"):
             await bus.publish("status.kit", b"0")
@@ -132,7 +132,7 @@ async def test_what_the_agent_says_is_confirmed_when_the_hub_has_it_on_disk():
 
 
 async def test_a_request_of_the_hub_is_answered_by_the_agent():
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, _), bus.subscribe("control.kit") as messages:
         asked = asyncio.create_task(lines.request("control.kit", b"?", PATIENCE))
         message = await first(messages)
@@ -146,7 +146,7 @@ async def test_a_request_of_the_hub_is_answered_by_the_agent():
 
 @pytest.mark.parametrize("pattern", ["job.other", "control.*", "**", "status.kit", "job.kit.x"])
 async def test_an_agent_hears_what_is_for_its_site_alone(pattern: str):
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, _):
         line = await bus.line()
         with pytest.raises(errors.Denied, match="the site kit alone"):
@@ -158,7 +158,7 @@ async def test_an_agent_hears_what_is_for_its_site_alone(pattern: str):
 
 
 async def test_an_agent_speaks_for_its_site_alone():
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, _), lines.subscribe("**") as messages:
         with pytest.raises(errors.Denied, match="the site kit alone"):
             await bus.publish("heartbeat.other", b"{}")
@@ -169,7 +169,7 @@ async def test_an_agent_speaks_for_its_site_alone():
 
 
 async def test_the_newest_connection_of_a_site_is_the_one_that_counts():
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, port):
         old = lines.sites["kit"]
         async with dialled(port, "kit") as other, other.subscribe("job.kit") as messages:
@@ -182,7 +182,7 @@ async def test_the_newest_connection_of_a_site_is_the_one_that_counts():
 
 
 async def test_no_more_is_under_way_than_the_agent_asked_for():
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines) as (bus, _), bus.subscribe("job.kit", ahead=2) as messages:
         sent = [asyncio.create_task(lines.publish("job.kit", b"%d" % one)) for one in range(4)]
         taken = [await first(messages) for _ in range(2)]
@@ -233,7 +233,7 @@ async def raw(port: int, site: str = "kit", beat: float = 15.0) -> tuple[Any, An
     ],
 )  # fmt: skip
 async def test_what_is_no_frame_of_an_agent_ends_the_connection_alone(said: bytes):
-    lines = Lines()
+    lines = AgentLines()
     async with joined(lines, "other") as (bus, port):
         reader, writer = await raw(port)
         writer.write(said)
@@ -249,7 +249,7 @@ async def test_what_is_no_frame_of_an_agent_ends_the_connection_alone(said: byte
 
 
 async def test_deliveries_that_nobody_has_are_acknowledged_in_vain():
-    lines = Lines()
+    lines = AgentLines()
     async with serving(lines.open) as port:
         reader, writer = await raw(port)
         writer.write(wire.frame(b'{"op": "ack", "tags": [1, 9, 99999999999]}'))
@@ -262,7 +262,7 @@ async def test_deliveries_that_nobody_has_are_acknowledged_in_vain():
 
 
 async def test_an_agent_that_gives_no_sign_of_life_is_cut_off():
-    lines = Lines()
+    lines = AgentLines()
     async with serving(lines.open) as port:
         reader, writer = await raw(port, beat=0.0)
         with anyio.fail_after(PATIENCE):
@@ -282,7 +282,7 @@ async def test_an_agent_makes_a_connection_anew_on_which_the_hub_is_silent():
 
     server = await asyncio.start_server(deaf, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with dialled(port, "kit", Pace(beat=0.05, retry=0.1)):
+    async with dialled(port, "kit", LinkTiming(beat=0.05, retry=0.1)):
         with anyio.fail_after(PATIENCE):
             while len(came) < 3:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(QUIET)
@@ -313,17 +313,17 @@ def test_versions_that_follow_each_other_understand_each_other(
 @asynccontextmanager
 async def met(
     folder: Path, agent: model.Versions, ours: model.Versions
-) -> AsyncIterator[tuple[HubBus, Lines]]:
+) -> AsyncIterator[tuple[HubBus, AgentLines]]:
     """Have an agent dial a hub that speaks other versions, with a token, over a real port."""
     async with backroom(folder) as hub:
-        hub.agents = Agents(hub.writer, hub.gate, hub.lines, time.time, ours)
+        hub.agents = AgentEnrolment(hub.writer, hub.gate, hub.lines, time.time, ours)
         (folder / "token").touch(0o600)
         (folder / "token").write_text(hub.token(TokenScope.AGENT, site="kit"))
         server = await asyncio.get_running_loop().create_server(
             lambda: PortConnection(hub.desk, hub.clients, hub.agents), "127.0.0.1", 0
         )
         port = server.sockets[0].getsockname()[1]
-        known = Keys(folder, str(folder / "token"), time.time)
+        known = AgentKeys(folder, str(folder / "token"), time.time)
 
         def way() -> Route:
             return connect.route(f"http://127.0.0.1:{port}")
@@ -403,7 +403,7 @@ class Agent:
     def __init__(self, folder: Path, token: str = "") -> None:
         self.now = 1000.0
         self.folder = folder
-        self.keys = Keys(folder, str(folder / "token"), lambda: self.now)
+        self.keys = AgentKeys(folder, str(folder / "token"), lambda: self.now)
         if token:
             (folder / "token").touch(0o600)
             (folder / "token").write_text(token + "\n")

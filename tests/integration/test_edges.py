@@ -14,9 +14,9 @@ import pytest
 from pilotage.base.clock import WallClock
 from pilotage.bus.model import Scheduler
 from pilotage.edge import view
-from pilotage.edge.heartbeats import Edges
-from pilotage.edge.port.sites import Lines
-from pilotage.edge.view import Edge, Seen
+from pilotage.edge.heartbeats import HeartbeatMonitor
+from pilotage.edge.port.sites import AgentLines
+from pilotage.edge.view import EdgeSite, EdgeSitesView
 from pilotage.hub.api import app
 from pilotage.hub.api.overview import Overviews
 from pilotage.hub.project import Project
@@ -47,10 +47,10 @@ class Ear:
         self.clock = Ahead()
         self.project = Project(root, self.clock)
 
-    def look(self) -> Seen:
+    def look(self) -> EdgeSitesView:
         return view.look(self.project.db, self.clock.now())
 
-    def one(self, name: str = "mira") -> Edge | None:
+    def one(self, name: str = "mira") -> EdgeSite | None:
         return next((one for one in self.look().edges if one.name == name), None)
 
     def state(self, name: str = "mira") -> str:
@@ -76,7 +76,7 @@ class Ear:
         writer = Writer(connect(self.project.db.path))
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(Edges(self.project, writer, Lines()).run)
+                tasks.start_soon(HeartbeatMonitor(self.project, writer, AgentLines()).run)
                 yield
                 tasks.cancel_scope.cancel()
         finally:
@@ -245,7 +245,7 @@ async def test_what_is_odd_is_left_alone(ear: Ear, lane: Lane, caplog: pytest.Lo
         await ear.until(lambda: ear.state("last") == "well")
         assert [one.name for one in ear.look().edges] == ["a.b", "last", "mira"]
         assert ear.state() == "well"
-    told = [one.message for one in caplog.records if "is left alone" in one.message]
+    told = [one.message for one in caplog.records if "is ignored" in one.message]
     assert len(told) == 1, "each topic is told of once"
 
 

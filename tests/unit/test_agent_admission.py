@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pilotage.agent import admission
 from pilotage.agent.app import files
-from pilotage.agent.app.model import App, Limits, Staging
-from pilotage.agent.model import Accepted, Refused
+from pilotage.agent.app.model import Application, AppLimits, Staging
+from pilotage.agent.model import Accepted, Rejected
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Bus, Hub, Settings
+from pilotage.agent.settings import DialledHub, Settings, SiteBroker
 from pilotage.base import errors
 from pilotage.batch.model import Defaults, Site
 from pilotage.job import template
@@ -26,15 +26,15 @@ from tests.corpus import injection
 SETTINGS = posted.settings()
 
 
-def find(name: str) -> App:
+def find(name: str) -> Application:
     if name != "sim":
         raise errors.NotFound(f"there is no application `{name}`")
     return posted.app()
 
 
 def judged(
-    sent: bytes, user: str = "alice", settings: Settings = SETTINGS, app: App | None = None
-) -> Accepted | Refused:
+    sent: bytes, user: str = "alice", settings: Settings = SETTINGS, app: Application | None = None
+) -> Accepted | Rejected:
     return admission.judge(sent, user, find if app is None else lambda _: app, settings)
 
 
@@ -44,9 +44,9 @@ def accepted(sent: bytes, **more: Any) -> Accepted:
     return found
 
 
-def refused(sent: bytes, **more: Any) -> Refused:
+def refused(sent: bytes, **more: Any) -> Rejected:
     found = judged(sent, **more)
-    assert isinstance(found, Refused), found
+    assert isinstance(found, Rejected), found
     return found
 
 
@@ -63,7 +63,7 @@ def test_a_job_becomes_a_batch_job_of_this_site():
 
 
 def test_what_is_left_open_is_filled_in_before_anything_is_counted():
-    limits = Limits(queues=("long", "short"), projects=("p",), time="30m")
+    limits = AppLimits(queues=("long", "short"), projects=("p",), time="30m")
     found = accepted(posted.body(), app=posted.app(limits=limits))
     assert (found.job.queue, found.job.project, found.job.wall_time) == ("long", "p", 1800)
     assert found.queue == "long"
@@ -73,7 +73,7 @@ def test_what_is_left_open_is_filled_in_before_anything_is_counted():
 
 def test_a_job_carries_inputs_where_its_application_or_its_hub_allows_it():
     sent = posted.body(inputs=[{"path": "a", "content": "eA=="}])
-    dials = posted.settings(hub=Hub(url="https://hub.example.org:8420"))
+    dials = posted.settings(hub=DialledHub(url="https://hub.example.org:8420"))
     plain, open_ = posted.app(), posted.app(staging=Staging(protocols=("message",)))
     assert refused(sent, app=plain).reason.startswith("`inputs[0].content` is given")
     assert accepted(sent, app=plain, settings=dials).job.inputs[0].content == "eA=="
@@ -130,7 +130,7 @@ def test_all_reasons_are_told_at_once():
 
 
 def test_replies_go_where_the_site_lets_them():
-    bus = Bus(url="amqps://x/", replies=("status.*", "argo.**"))
+    bus = SiteBroker(url="amqps://x/", replies=("status.*", "argo.**"))
     one = posted.settings(bus=bus)
     for topic in ("status.alice", "argo.a.b"):
         assert accepted(posted.body(reply=topic), settings=one).job.reply == topic
@@ -190,7 +190,7 @@ FIELDS = ("name", "description", "key", "queue", "project", "reply", "config", "
 def test_no_text_becomes_a_template_or_a_command(field: str):
     for value in injection.VALUES:
         found = judged(posted.body(**{field: value}))
-        if isinstance(found, Refused):
+        if isinstance(found, Rejected):
             assert found.reason
             continue
         spec = found.spec
@@ -204,7 +204,7 @@ def test_no_text_becomes_a_template_or_a_command(field: str):
 
 @given(st.binary(max_size=300), st.text(max_size=20))
 def test_any_bytes_are_a_verdict(raw: bytes, user: str):
-    assert isinstance(judged(raw, user=user), Accepted | Refused)
+    assert isinstance(judged(raw, user=user), Accepted | Rejected)
 
 
 # -- the registry --------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_file_that_others_may_write_describes_nothing(tmp_path: Path):
     with pytest.raises(errors.ConfigError, match="written by others"):
         Registry(tmp_path).find("sim")
     verdict = admission.judge(posted.body(), "alice", Registry(tmp_path).find, SETTINGS)
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, Rejected)
     assert str(tmp_path) not in verdict.reason
 
 

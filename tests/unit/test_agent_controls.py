@@ -12,13 +12,13 @@ import anyio
 import pytest
 
 from pilotage.agent import records
-from pilotage.agent.controls import Controls, Obeyed, obey
-from pilotage.agent.ingest import enter
-from pilotage.agent.model import Arrival
-from pilotage.agent.settings import Limits, Settings
+from pilotage.agent.controls import ControlResult, Controls, execute
+from pilotage.agent.ingest import store_messages
+from pilotage.agent.model import JudgedMessage
+from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.batch import records as sites
 from pilotage.bus import wire
-from pilotage.bus.model import Answer, Follow, Wanted
+from pilotage.bus.model import Answer, Follow, FollowedJob
 from pilotage.job.model import State
 from pilotage.testing.bus import MemoryBus
 from tests import posted
@@ -35,17 +35,17 @@ def store(tmp_path: Path) -> Iterator[Store]:
         for user in ("alice", "bob"):
             for key in ("k1", "k2"):
                 body = posted.body(key=key)
-                one = Arrival(user, "job.mira", body, judged(body, user=user))
-                made.writer.do(partial(enter, arrivals=[one], settings=SETTINGS, now=1.0))
+                one = JudgedMessage(user, "job.mira", body, judged(body, user=user))
+                made.writer.do(partial(store_messages, arrivals=[one], settings=SETTINGS, now=1.0))
         yield made
 
 
 def obeyed(
     store: Store, sent: bytes, user: str = "alice", *, again: bool = False,
     settings: Settings = SETTINGS,
-) -> Obeyed:  # fmt: skip
+) -> ControlResult:  # fmt: skip
     one = posted.message(sent, user, again=again)
-    return store.writer.do(lambda db: obey(db, one, settings, 5.0))
+    return store.writer.do(lambda db: execute(db, one, settings, 5.0))
 
 
 def answer(store: Store, sent: bytes, user: str = "alice", **more: Any) -> Answer:
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_said_of_each_job(store: Store):
 
 
 def test_what_is_released_waits_for_room_as_all_others(store: Store):
-    few = posted.settings(limits=Limits(user=1))
+    few = posted.settings(limits=RunningLimits(user=1))
     answer(store, control("hold", jobs=[1]))
     found = answer(store, control("release", jobs=[1]), settings=few)
     assert found.results[0].state == "waiting"
@@ -182,7 +182,11 @@ def test_an_answer_on_many_jobs_comes_in_parts_that_can_be_read(store: Store):
 
 def test_who_may_follow_a_job(store: Store):
     asked = wire.encode(
-        Follow(site="mira", seconds=9.0, jobs=(Wanted(key="k1", stdout=7), Wanted(key="nosuch")))
+        Follow(
+            site="mira",
+            seconds=9.0,
+            jobs=(FollowedJob(key="k1", stdout=7), FollowedJob(key="nosuch")),
+        )
     )
     mine, others = (obeyed(store, asked, user) for user in ("alice", "bob"))
     assert (mine.seconds, mine.answers, mine.changed) == (9.0, (), False)

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from pilotage.agent import staging
-from pilotage.agent.app.model import App, Staging
-from pilotage.agent.contents import SHARED, Contents
+from pilotage.agent.app.model import Application, Staging
 from pilotage.agent.data import blame
-from pilotage.agent.staging import Errand, Lanes
+from pilotage.agent.input_cache import SHARED, InputCache
+from pilotage.agent.staging import TransferJob, TransferSlots
 from pilotage.base import errors
 from pilotage.bus.model import Input, Job, Output
 from pilotage.data.transfer import allow, url
 from pilotage.data.transfer.model import MANIFEST
 
-APP = App(executable="/opt/sim", sha256="0" * 64)
+APP = Application(executable="/opt/sim", sha256="0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def resolved(address: str) -> list[str]:
 
 
 async def test_who_only_waits_leaves_the_lane_to_others():
-    lanes = Lanes(lambda: 1)
+    lanes = TransferSlots(lambda: 1)
     order: list[str] = []
     waits, go = asyncio.Event(), asyncio.Event()
 
@@ -94,7 +94,7 @@ async def test_who_only_waits_leaves_the_lane_to_others():
 
 
 async def test_who_is_called_off_while_it_waits_holds_no_lane():
-    lanes = Lanes(lambda: 1)
+    lanes = TransferSlots(lambda: 1)
 
     async def patient() -> None:
         async with lanes.one() as sleep:
@@ -111,7 +111,7 @@ async def test_who_is_called_off_while_it_waits_holds_no_lane():
 
 async def test_as_many_go_at_once_as_the_settings_say():
     most = [2]
-    lanes, now, seen = Lanes(lambda: most[0]), [0], [0]
+    lanes, now, seen = TransferSlots(lambda: most[0]), [0], [0]
 
     async def one() -> None:
         async with lanes.one():
@@ -130,13 +130,13 @@ async def test_as_many_go_at_once_as_the_settings_say():
 # -- folders ---------------------------------------------------------------------------------------
 
 
-def errand(tmp_path: Path, **facts: object) -> Errand:
+def errand(tmp_path: Path, **facts: object) -> TransferJob:
     (tmp_path / "job").mkdir(exist_ok=True)
     app = msgspec.structs.replace(
         APP, staging=Staging(protocols=("file",), roots=(str(tmp_path / "data"),))
     )
     job = Job(site="here", application="sim", **facts)  # type: ignore[arg-type]
-    return Errand(app=app, job=job, key="1.1", folder=str(tmp_path / "job"))
+    return TransferJob(app=app, job=job, key="1.1", folder=str(tmp_path / "job"))
 
 
 async def test_a_folder_with_many_files_is_moved_as_one(tmp_path):
@@ -145,12 +145,16 @@ async def test_a_folder_with_many_files_is_moved_as_one(tmp_path):
     for number in range(300):
         (data / "tree" / "sub" / f"{number}").write_text(str(number))
     given = errand(tmp_path, inputs=(Input(url=f"file://{data}/tree/"),))
-    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1), Contents(lambda: 0))
+    await staging.fetch(
+        given, str(tmp_path / "in"), TransferSlots(lambda: 1), InputCache(lambda: 0)
+    )
     assert {one.name for one in (home / "sub").iterdir()} == {str(one) for one in range(300)}
     assert home.stat().st_mode & 0o777 == 0o700
     # What is there already does not come again.
     (data / "tree" / "sub" / "0").write_text("another")
-    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1), Contents(lambda: 0))
+    await staging.fetch(
+        given, str(tmp_path / "in"), TransferSlots(lambda: 1), InputCache(lambda: 0)
+    )
     assert (home / "sub" / "0").read_text() == "0"
 
 
@@ -160,13 +164,15 @@ async def test_a_file_that_came_with_the_message_is_put_in_its_place(tmp_path):
     given = msgspec.structs.replace(given, app=app)
     aside = str(tmp_path / "in")
     for _ in range(2):
-        assert await staging.fetch(given, aside, Lanes(lambda: 1), Contents(lambda: 0)) == 3
+        assert (
+            await staging.fetch(given, aside, TransferSlots(lambda: 1), InputCache(lambda: 0)) == 3
+        )
         assert (tmp_path / "job" / "in" / "deep" / "a").read_bytes() == b"xyz"
     barred = msgspec.structs.replace(given, app=APP, folder=str(tmp_path / "other"))
     other = Input(path="a", content="eHl6", sha256="0" * 64)
     barred = msgspec.structs.replace(barred, job=Job(site="x", application="x", inputs=(other,)))
     with pytest.raises(errors.Denied, match="SHA-256"):
-        await staging.fetch(barred, f"{aside}2", Lanes(lambda: 1), Contents(lambda: 0))
+        await staging.fetch(barred, f"{aside}2", TransferSlots(lambda: 1), InputCache(lambda: 0))
 
 
 @pytest.mark.parametrize("size", [10, SHARED])
@@ -176,11 +182,11 @@ async def test_a_program_may_be_run_by_every_job_that_has_it(tmp_path, size):
     program.write_bytes(body)
     program.chmod(0o755)
     one = Input(url=f"file://{program}", path="run", sha256=hashlib.sha256(body).hexdigest())
-    contents = Contents(lambda: 10 * SHARED)
+    contents = InputCache(lambda: 10 * SHARED)
     for job in "abc":
         (tmp_path / job).mkdir()
         given = msgspec.structs.replace(errand(tmp_path, inputs=(one,)), folder=str(tmp_path / job))
-        await staging.fetch(given, str(tmp_path / f"{job}.in"), Lanes(lambda: 1), contents)
+        await staging.fetch(given, str(tmp_path / f"{job}.in"), TransferSlots(lambda: 1), contents)
         assert (tmp_path / job / "run").stat().st_mode & 0o100, job
         # It is not asked for again.
         program.unlink(missing_ok=True)
@@ -190,10 +196,10 @@ async def test_a_sender_has_nothing_that_only_another_has_brought(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "secret").write_text("secret")
     one = Input(url=f"file://{tmp_path}/data/secret", sha256=hashlib.sha256(b"secret").hexdigest())
-    contents, given = Contents(lambda: 1000), errand(tmp_path, inputs=(one,))
+    contents, given = InputCache(lambda: 1000), errand(tmp_path, inputs=(one,))
     for user, there in (("ada", True), ("ada", True), ("eve", False)):
         sent = msgspec.structs.replace(given, user=user)
-        work = staging.fetch(sent, str(tmp_path / "in"), Lanes(lambda: 1), contents)
+        work = staging.fetch(sent, str(tmp_path / "in"), TransferSlots(lambda: 1), contents)
         with contextlib.nullcontext() if there else pytest.raises(errors.NotFound):
             await work
         (tmp_path / "data" / "secret").unlink(missing_ok=True)
@@ -229,7 +235,9 @@ async def test_inputs_that_cannot_be_both_are_a_conflict(tmp_path):
         inputs=(Input(url=f"file://{data}/a", path="x"), Input(url=f"file://{data}/a", path="x/y")),
     )
     with pytest.raises(errors.PilotageError):
-        await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1), Contents(lambda: 0))
+        await staging.fetch(
+            given, str(tmp_path / "in"), TransferSlots(lambda: 1), InputCache(lambda: 0)
+        )
 
 
 async def test_two_outputs_of_one_name_are_a_conflict(tmp_path):
@@ -244,7 +252,7 @@ async def test_two_outputs_of_one_name_are_a_conflict(tmp_path):
         (tmp_path / "job" / name).mkdir()
         (tmp_path / "job" / name / "x").write_text(name)
     with pytest.raises(errors.Conflict):
-        await staging.send(given, str(tmp_path / "aside"), Lanes(lambda: 1), again=False)
+        await staging.send(given, str(tmp_path / "aside"), TransferSlots(lambda: 1), again=False)
 
 
 def test_less_than_is_to_stay_free_is_waited_for(tmp_path):
@@ -281,7 +289,9 @@ async def test_outputs_may_keep_their_paths(tmp_path):
     given = [("a/x", "a/x"), ("b/", "b/"), ("top", ""), ("top", "again/renamed")]
     outputs = tuple(Output(path=path, url=url, below=below) for path, below in given)
     one = errand(tmp_path, outputs=outputs)
-    (left,) = await staging.send(one, str(tmp_path / "aside"), Lanes(lambda: 1), again=False)
+    (left,) = await staging.send(
+        one, str(tmp_path / "aside"), TransferSlots(lambda: 1), again=False
+    )
     found = {
         str(at.relative_to(data / "out")): at.read_text()
         for at in (data / "out").rglob("*")

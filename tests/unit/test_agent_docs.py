@@ -19,11 +19,11 @@ SHOWN = re.findall(r"^```toml agent\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
     "owner",
     [
         settings.Settings,
-        settings.Bus,
-        settings.Hub,
-        settings.Limits,
-        settings.Keep,
-        settings.Relay,
+        settings.SiteBroker,
+        settings.DialledHub,
+        settings.RunningLimits,
+        settings.KeepTimes,
+        settings.RelaySettings,
         Keys,
     ],
 )
@@ -56,7 +56,7 @@ def test_the_topics_of_an_agent_are_told():
 
 
 def test_a_draft_is_what_was_asked_for(tmp_path):
-    bus = settings.Bus(url="amqps://b/", ca="/x/ca.pem", user='odd "name"')
+    bus = settings.SiteBroker(url="amqps://b/", ca="/x/ca.pem", user='odd "name"')
     file = settings.write(tmp_path / "new" / "agent.toml", "mira", bus, "slurm", ("CN=a,O=b",))
     read = settings.parse(file.read_text("utf-8"), file)
     assert (read.site, read.bus, read.batch.batch) == ("mira", bus, "slurm")

@@ -56,7 +56,7 @@ def test_the_folder_of_a_factory_says_what_an_agent_is_told(root: Path):
 
 
 def test_another_folder_says_nothing_of_factories(tmp_path: Path):
-    assert settings.instead(tmp_path) == ""
+    assert settings.settings_for_factory(tmp_path) == ""
     with pytest.raises(errors.NotFound, match="there is no"):
         settings.read(tmp_path / "agent.toml")
 
@@ -64,7 +64,7 @@ def test_another_folder_says_nothing_of_factories(tmp_path: Path):
 def test_a_bad_file_and_several_sites_are_told_of_too(root: Path):
     (root / "hubs" / "bad.toml").write_text("= no TOML")
     (root / "hubs" / "two.toml").write_text(HUB.replace("grid", 'theirs = "other"\ngrid'))
-    told = settings.instead(root)
+    told = settings.settings_for_factory(root)
     assert "[hubs.bad]" in told
     assert "other has an agent in a folder of its own" in told
     assert tomllib.loads(told.partition("[hubs.two]")[2].partition("\n\n")[0])["site"] == "grid"

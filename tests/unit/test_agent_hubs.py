@@ -12,15 +12,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pilotage.agent import admission, connection, pilots, records, settings, status, work
-from pilotage.agent.app.model import App, Limits
-from pilotage.agent.controls import Obeyed, obey
-from pilotage.agent.ingest import Entered, enter
-from pilotage.agent.live_settings import Followed
-from pilotage.agent.model import Accepted, Arrival, Refused
+from pilotage.agent import admission, batch_system, connection, pilots, records, settings, status
+from pilotage.agent.app.model import Application, AppLimits
+from pilotage.agent.batch_system import RelayRoute, Relays
+from pilotage.agent.controls import ControlResult, execute
+from pilotage.agent.ingest import Ingested, store_messages
+from pilotage.agent.live_settings import LiveSettings
+from pilotage.agent.model import Accepted, JudgedMessage, Rejected
 from pilotage.agent.outbox import Outbox
-from pilotage.agent.settings import Hub, Settings
-from pilotage.agent.work import Way, Wayout
+from pilotage.agent.settings import DialledHub, Settings
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff
 from pilotage.base.supervise import Supervisor
@@ -44,8 +44,8 @@ HUB = '[hub]\nurl = "https://first:8420"\n'
 LAB = '[hubs.lab]\nurl = "https://lab:8420"\n'
 GROUP = '[hubs.group]\nurl = "https://group:8420"\nsite = "theirs"\n'
 TWO = {
-    "lab": Hub(url="https://lab:8420", user="lab"),
-    "group": Hub(url="https://group:8420", user="group", site="theirs"),
+    "lab": DialledHub(url="https://lab:8420", user="lab"),
+    "group": DialledHub(url="https://group:8420", user="group", site="theirs"),
 }
 SETTINGS = posted.settings(hubs=TWO)
 
@@ -73,7 +73,7 @@ def test_each_hub_has_a_name_a_token_and_a_user_of_its_own():
 def test_a_broker_or_one_hub_may_be_there_beside_further_ones(first: str):
     made = parse(first, LAB)
     assert made.carriers == ("", "lab")
-    assert made.by("lab").bus == settings.Bus()
+    assert made.by("lab").bus == settings.SiteBroker()
     assert made.by("lab").batch == made.batch
 
 
@@ -118,7 +118,7 @@ def test_a_token_that_is_renewed_is_told_to_its_own_hub(tmp_path: Path):
     told: list[str] = []
 
     async def run() -> None:
-        followed = Followed(file)
+        followed = LiveSettings(file)
         followed.on_renewal.append(told.append)
         (tmp_path / "lab-token").write_text("x")
         await followed.look()
@@ -151,8 +151,8 @@ def test_each_hub_has_a_folder_for_its_keys(tmp_path: Path):
 
 
 def judged(
-    carrier: str, user: str, made: Settings = SETTINGS, app: App | None = None, **more: Any
-) -> Accepted | Refused:
+    carrier: str, user: str, made: Settings = SETTINGS, app: Application | None = None, **more: Any
+) -> Accepted | Rejected:
     one = made.by(carrier)
     known = app or posted.app()
     return admission.judge(posted.body(**{"site": one.site, **more}), user, lambda _: known, one)
@@ -164,10 +164,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def post(store: Store, carrier: str, user: str, **more: Any) -> Entered:
+def post(store: Store, carrier: str, user: str, **more: Any) -> Ingested:
     one = SETTINGS.by(carrier)
-    arrival = Arrival(user, f"job.{one.site}", b"x", judged(carrier, user, **more))
-    return store.writer.do(lambda db: enter(db, [arrival], one, 1.0))
+    arrival = JudgedMessage(user, f"job.{one.site}", b"x", judged(carrier, user, **more))
+    return store.writer.do(lambda db: store_messages(db, [arrival], one, 1.0))
 
 
 def test_a_job_is_for_the_name_that_its_hub_knows_and_runs_at_the_one_site():
@@ -175,13 +175,13 @@ def test_a_job_is_for_the_name_that_its_hub_knows_and_runs_at_the_one_site():
     assert isinstance(found, Accepted)
     assert (found.job.site, found.spec.site) == ("theirs", "mira")
     wrong = judged("group", "group", site="mira")
-    assert isinstance(wrong, Refused)
+    assert isinstance(wrong, Rejected)
     assert wrong.code == "wrong_site"
 
 
 def test_a_user_of_the_broker_cannot_pass_for_a_hub(store: Store):
     found = judged("", "lab")
-    assert isinstance(found, Refused)
+    assert isinstance(found, Rejected)
     assert "a hub that this agent dials" in found.reason
     post(store, "", "lab", reply="status.eve")
     # What it is answered does not go to the hub that it passed for.
@@ -196,11 +196,11 @@ def sent(store: Store, carrier: str) -> list[Any]:
     return records.unsent(store.db, 0, 100, box._receivers())
 
 
-def control(store: Store, carrier: str, user: str, verb: str, **more: Any) -> Obeyed:
+def control(store: Store, carrier: str, user: str, verb: str, **more: Any) -> ControlResult:
     one = SETTINGS.by(carrier)
     body = posted.control(verb, **{"site": one.site, **more})
-    said = Message(f"control.{one.site}", body, "", 1, posted.nobody, user)
-    return store.writer.do(lambda db: obey(db, said, one, 5.0))
+    said = Message(topic=f"control.{one.site}", body=body, tag=1, reply=posted.nobody, user=user)
+    return store.writer.do(lambda db: execute(db, said, one, 5.0))
 
 
 def test_each_carrier_has_what_is_said_of_its_own_jobs(store: Store):
@@ -233,10 +233,9 @@ def test_a_hub_knows_its_own_jobs_alone(store: Store):
 
 def test_draining_is_of_the_one_site_whatever_a_hub_calls_it(store: Store):
     bosses = posted.settings(hubs=TWO, admins=("group",)).by("group")
-    said = Message(
-        "control.theirs", posted.control("drain", site="theirs"), "", 1, posted.nobody, "group"
-    )
-    answer = json.loads(store.writer.do(lambda db: obey(db, said, bosses, 5.0)).answers[0])
+    body = posted.control("drain", site="theirs")
+    said = Message(topic="control.theirs", body=body, tag=1, reply=posted.nobody, user="group")
+    answer = json.loads(store.writer.do(lambda db: execute(db, said, bosses, 5.0)).answers[0])
     assert (answer["site"], answer["draining"]) == ("theirs", True)
     assert sites.asked(store.db, "mira") == "drain"
 
@@ -252,7 +251,7 @@ def test_old_messages_for_hubs_that_are_gone_are_forgotten(store: Store):
 
 # -- pilots ----------------------------------------------------------------------------------------
 
-PILOT = App(takes="pilot", limits=Limits(maximum=8))
+PILOT = Application(takes="pilot", limits=AppLimits(maximum=8))
 ORDER = {"secret": "s" * 40, "name": "p", "hub": "https://says:1"}
 
 
@@ -313,7 +312,7 @@ FAR = posted.settings(hubs=TWO, batch=Site(batch="slurm", host="login"))
 
 def test_behind_ssh_there_are_pilots_alone():
     found = judged("lab", "lab", FAR)
-    assert isinstance(found, Refused)
+    assert isinstance(found, Rejected)
     assert "starts pilots there alone" in found.reason
     more: Any = {"application": "pilot", "key": "h.pilot.1", "config": json.dumps(ORDER)}
     assert isinstance(judged("lab", "lab", FAR, app=PILOT, **more), Accepted)
@@ -321,12 +320,17 @@ def test_behind_ssh_there_are_pilots_alone():
 
 def test_pilots_come_through_the_login_node_that_the_agent_reaches_by_ssh():
     urls = [one.url for one in TWO.values()]
-    assert work.ways(SETTINGS) == ()
-    assert work.ways(FAR) == tuple(Way(one, "127.0.0.1:0") for one in urls)
+    assert batch_system.relay_routes(SETTINGS) == ()
+    assert batch_system.relay_routes(FAR) == tuple(RelayRoute(one, "127.0.0.1:0") for one in urls)
     direct = posted.settings(hubs=TWO, batch=Site(batch="slurm", host="login", link="direct"))
-    assert work.ways(direct) == ()
-    named = {**TWO, "lab": Hub(url=urls[0], user="lab", relay="10.0.0.1:8421", proxy="http://p:1")}
-    assert work.ways(posted.settings(hubs=named)) == (Way(urls[0], "10.0.0.1:8421", "http://p:1"),)
+    assert batch_system.relay_routes(direct) == ()
+    named = {
+        **TWO,
+        "lab": DialledHub(url=urls[0], user="lab", relay="10.0.0.1:8421", proxy="http://p:1"),
+    }
+    assert batch_system.relay_routes(posted.settings(hubs=named)) == (
+        RelayRoute(urls[0], "10.0.0.1:8421", "http://p:1"),
+    )
 
 
 class Doors:
@@ -349,10 +353,10 @@ def test_each_hub_has_a_door_of_its_own_and_one_relay_that_fails_ends_no_other(t
     file.write_text(HEAD + taken + GROUP + 'relay = "127.0.0.1:0"\n')
 
     async def run() -> None:
-        followed, doors = Followed(file), Doors()
+        followed, doors = LiveSettings(file), Doors()
         log = logging.getLogger("pilotage.edge")
         parts = Supervisor(ManualClock(0.0), log, Backoff(1.0, 60.0))
-        out = Wayout(followed, parts)
+        out = Relays(followed, parts)
         link = followed().by("group"), "https://group:8420"
         with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
@@ -386,10 +390,12 @@ def test_status_has_a_line_for_each_of_several_hubs(tmp_path: Path):
     state.mkdir()
     beat = Heartbeat(site="mira", time=1.0, version="1", scheduler=Scheduler(well=True))
     links = (
-        status.Connection(name="lab", kind="hub", site="mira", user="lab", since=1.0),
-        status.Connection(name="group", kind="hub", site="theirs", user="group", trouble="refused"),
+        status.ConnectionStatus(name="lab", kind="hub", site="mira", user="lab", since=1.0),
+        status.ConnectionStatus(
+            name="group", kind="hub", site="theirs", user="group", trouble="refused"
+        ),
     )
-    status.write(state, status.Look(beat=beat, carriers=links))
+    status.write(state, status.AgentStatus(beat=beat, carriers=links))
     answer = agent_status.status(tmp_path)
     (table,) = [one for one in answer.shown if isinstance(one, Table)]
     lab, group = table.rows
@@ -397,5 +403,5 @@ def test_status_has_a_line_for_each_of_several_hubs(tmp_path: Path):
     assert group[-1] == "refused"
     assert "connected" in str(lab[1])
     assert agent_status._word(status.read(state), runs=True)[0] == "has trouble"
-    gone = status.Look(beat=beat, carriers=(links[1],))
+    gone = status.AgentStatus(beat=beat, carriers=(links[1],))
     assert agent_status._word(gone, runs=True)[0] == "no hub"

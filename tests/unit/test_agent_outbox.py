@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from pilotage.agent import connection, outbox, records
-from pilotage.agent.connection import Beat
-from pilotage.agent.ingest import enter
-from pilotage.agent.model import Arrival, Return, Tale, Word
-from pilotage.agent.outbox import Outbox, Tail
-from pilotage.agent.settings import Bus
+from pilotage.agent.connection import Heartbeats
+from pilotage.agent.ingest import store_messages
+from pilotage.agent.model import JudgedMessage, OutboxEntry, ReplyTo, StatusFacts
+from pilotage.agent.outbox import Outbox, StreamEnd
+from pilotage.agent.settings import SiteBroker
 from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat, Job, Status
@@ -32,13 +32,15 @@ from tests.unit.test_agent_admission import judged
 SETTINGS = posted.settings()
 
 
-def word(state: str, step: str = "run", reason: str = "", attempt: int = 1, **more: Any) -> Word:
-    made = Word(1, 7, 3, attempt, state, step, "", "", reason, 9.0, "", "")
+def word(
+    state: str, step: str = "run", reason: str = "", attempt: int = 1, **more: Any
+) -> OutboxEntry:
+    made = OutboxEntry(1, 7, 3, attempt, state, step, "", "", reason, 9.0, "", "")
     return msgspec.structs.replace(made, **more)
 
 
-def tale(attempt: str = "", **more: Any) -> Tale:
-    return Tale(Return(), 1.0, attempt, **more)
+def tale(attempt: str = "", **more: Any) -> StatusFacts:
+    return StatusFacts(ReplyTo(), 1.0, attempt, **more)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def tale(attempt: str = "", **more: Any) -> Tale:
         (word("done"), tale("done", exit=0), ("", "")),
     ],
 )  # fmt: skip
-def test_the_reason_is_the_real_one(said: Word, known: Tale, blame: tuple[str, str]):
+def test_the_reason_is_the_real_one(said: OutboxEntry, known: StatusFacts, blame: tuple[str, str]):
     found = outbox.reason(said, known)
     assert (found.kind, found.code) == blame
     assert found.text == said.reason
@@ -90,8 +92,8 @@ def test_the_reason_is_the_real_one(said: Word, known: Tale, blame: tuple[str, s
 
 def test_a_status_is_one_that_others_can_read():
     long = word("failed", reason="x" * 50_000)
-    known = Tale(
-        Return(key="k", job_id=3, argo_job_id=4), 1.0, "failed", 3, None, Cause.EXIT, "77_1"
+    known = StatusFacts(
+        ReplyTo(key="k", job_id=3, argo_job_id=4), 1.0, "failed", 3, None, Cause.EXIT, "77_1"
     )
     found = wire.decode(wire.encode(outbox.status_message(long, known, "mira")))
     assert isinstance(found, Status)
@@ -121,9 +123,9 @@ def test_each_hears_in_its_own_words_where_it_listens():
         "RUNNING" in json.loads(outbox.encoded(said, "balsam", lambda: job, 1.0))["serialized_job"]
     )
     assert json.loads(outbox.encoded(said, "argo", lambda: job, 1.0))["state"] == "SUBJOB_RUNNING"
-    assert outbox.status_topic(Return(speech="balsam"), SETTINGS) == "balsam_job_status"
-    assert outbox.status_topic(Return(), SETTINGS) == "status.mira"
-    assert outbox.status_topic(Return(reply="status.x", speech="balsam"), SETTINGS) == "status.x"
+    assert outbox.status_topic(ReplyTo(speech="balsam"), SETTINGS) == "balsam_job_status"
+    assert outbox.status_topic(ReplyTo(), SETTINGS) == "status.mira"
+    assert outbox.status_topic(ReplyTo(reply="status.x", speech="balsam"), SETTINGS) == "status.x"
 
 
 # -- the outbox ----------------------------------------------------------------------------------
@@ -165,8 +167,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def post(store: Store, count: int, **more: Any) -> None:
     bodies = [posted.body(key=f"k{at}", **more) for at in range(count)]
-    arrivals = [Arrival("alice", "job.mira", one, judged(one)) for one in bodies]
-    store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
+    arrivals = [JudgedMessage("alice", "job.mira", one, judged(one)) for one in bodies]
+    store.writer.do(lambda db: store_messages(db, arrivals, SETTINGS, 1.0))
 
 
 def all_held_and_cancelled(store: Store) -> None:
@@ -214,8 +216,8 @@ async def test_each_job_is_told_in_order_and_nothing_is_lost(store: Store, every
 async def test_one_topic_that_is_full_does_not_keep_the_others(store: Store):
     post(store, 600, reply="status.full")
     bodies = [posted.body(key="other")]
-    arrivals = [Arrival("alice", "job.mira", one, judged(one)) for one in bodies]
-    store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
+    arrivals = [JudgedMessage("alice", "job.mira", one, judged(one)) for one in bodies]
+    store.writer.do(lambda db: store_messages(db, arrivals, SETTINGS, 1.0))
     bus = Weak()
     bus.bad_topics = {"status.full"}
     one = make(store, bus)
@@ -245,8 +247,8 @@ async def test_one_that_failed_is_tried_again_however_much_else_there_is_to_say(
 
     post(store, 1, reply="status.full")
     other = posted.body(key="other")
-    arrivals = [Arrival("alice", "job.mira", other, judged(other))]
-    store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
+    arrivals = [JudgedMessage("alice", "job.mira", other, judged(other))]
+    store.writer.do(lambda db: store_messages(db, arrivals, SETTINGS, 1.0))
     bus = Busy()
     bus.bad_topics = {"status.full"}
     async with anyio.create_task_group() as tasks:
@@ -282,7 +284,9 @@ async def test_one_that_cannot_be_said_does_not_silence_the_others(
     all_held_and_cancelled(store)
     usual = outbox.status_message
 
-    def status(word: Word, known: Tale, site: str, streams: tuple[Tail, Tail]) -> Status:
+    def status(
+        word: OutboxEntry, known: StatusFacts, site: str, streams: tuple[StreamEnd, StreamEnd]
+    ) -> Status:
         if word.job == 2:
             raise ValueError("nobody foresaw this")
         return usual(word, known, site, streams)
@@ -374,13 +378,13 @@ async def test_a_heartbeat_that_was_not_delivered_is_tried_again_soon(
     monkeypatch.setattr(connection, "_AGAIN_S", 0.01)
     bus = Weak()
     bus.every, bus._count = 2, 1
-    rarely = posted.settings(heartbeat="1h", bus=Bus(url="amqps://x/", beat="beat.here"))
+    rarely = posted.settings(heartbeat="1h", bus=SiteBroker(url="amqps://x/", beat="beat.here"))
 
     async def facts() -> Heartbeat:
         return Heartbeat(site="mira", time=1.0, version="1")
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Beat(bus, lambda: rarely, facts).run)
+        tasks.start_soon(Heartbeats(bus, lambda: rarely, facts).run)
         with anyio.fail_after(30):
             while not bus.took:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.005)
@@ -390,7 +394,7 @@ async def test_a_heartbeat_that_was_not_delivered_is_tried_again_soon(
 
 async def test_a_heart_beats_at_once_and_on_though_the_bus_was_away():
     bus, beats = Weak(), []
-    often = posted.settings(heartbeat="20ms", bus=Bus(url="amqps://x/", beat="beat.here"))
+    often = posted.settings(heartbeat="20ms", bus=SiteBroker(url="amqps://x/", beat="beat.here"))
     bus.every = 2
 
     async def facts() -> Heartbeat:
@@ -398,7 +402,7 @@ async def test_a_heart_beats_at_once_and_on_though_the_bus_was_away():
         return Heartbeat(site="mira", time=float(len(beats)), version="1")
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Beat(bus, lambda: often, facts).run)
+        tasks.start_soon(Heartbeats(bus, lambda: often, facts).run)
         with anyio.fail_after(30):
             while len(bus.took) < 3:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.005)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pilotage.agent import admission, caps, pilots, records
-from pilotage.agent.app import check, command, files
-from pilotage.agent.app.model import App, Limits, OwnLimits
-from pilotage.agent.ingest import Entered, enter
-from pilotage.agent.model import Accepted, Arrival, Refused
-from pilotage.agent.settings import Bus, Hub, Relay, Settings
-from pilotage.agent.settings import Limits as Caps
+from pilotage.agent import admission, job_limits, pilots, records
+from pilotage.agent.app import command, files
+from pilotage.agent.app.model import Application, AppLimits
+from pilotage.agent.ingest import Ingested, store_messages
+from pilotage.agent.model import Accepted, JudgedMessage, Rejected
+from pilotage.agent.settings import DialledHub, RelaySettings, Settings, SiteBroker
+from pilotage.agent.settings import RunningLimits as Caps
 from pilotage.base import errors
 from pilotage.batch.model import Site
 from pilotage.bus.model import Job
@@ -28,10 +28,10 @@ from tests.posted import Store
 URL = "https://hub.example.org:8420"
 SECRET = "pil_e_" + "s" * 43
 ORDER = {"secret": SECRET, "name": "mira-7", "hub": URL, "vouch": "-----BEGIN\n", "idle": 60.0}
-LIMITS = Limits(maximum=8, cpus=4, time="2h", queues=("batch",), projects=("p",), memory="8G")
-PILOT = App(takes="pilot", hubs=(URL,), limits=LIMITS)
+LIMITS = AppLimits(maximum=8, cpus=4, time="2h", queues=("batch",), projects=("p",), memory="8G")
+PILOT = Application(takes="pilot", hubs=(URL,), limits=LIMITS)
 SETTINGS = posted.settings()
-DIALS = posted.settings(bus=Bus(), hub=Hub(url="https://here:1", ca=""))
+DIALS = posted.settings(bus=SiteBroker(), hub=DialledHub(url="https://here:1", ca=""))
 
 
 def body(number: int = 7, config: object = ORDER, **more: Any) -> bytes:
@@ -42,8 +42,8 @@ def body(number: int = 7, config: object = ORDER, **more: Any) -> bytes:
 
 
 def judged(
-    sent: bytes, app: App = PILOT, settings: Settings = SETTINGS, user: str = "hub"
-) -> Accepted | Refused:
+    sent: bytes, app: Application = PILOT, settings: Settings = SETTINGS, user: str = "hub"
+) -> Accepted | Rejected:
     return admission.judge(sent, user, lambda _: app, settings)
 
 
@@ -55,7 +55,7 @@ def accepted(sent: bytes, **more: Any) -> Accepted:
 
 def refused(sent: bytes, **more: Any) -> str:
     found = judged(sent, **more)
-    assert isinstance(found, Refused), found
+    assert isinstance(found, Rejected), found
     assert SECRET not in found.reason
     return found.reason
 
@@ -76,28 +76,44 @@ def test_the_application_is_a_file_with_limits():
     [
         ("pilots", PILOT, ("takes",)),
         ("pilot", posted.app(), ("takes",)),
-        ("pilot", App(takes="pilot"), ("limits", "maximum")),
-        ("pilot", App(takes="pilot", limits=Limits(maximum=-1)), ("limits", "maximum")),
-        ("pilot", App(takes="pilot", limits=Limits(maximum=1, nodes=2)), ("limits", "nodes")),
-        ("pilot", App(takes="pilot", limits=Limits(maximum=1, pending=-1)), ("limits", "pending")),
+        ("pilot", Application(takes="pilot"), ("limits", "maximum")),
+        ("pilot", Application(takes="pilot", limits=AppLimits(maximum=-1)), ("limits", "maximum")),
         (
             "pilot",
-            App(takes="pilot", limits=LIMITS, user={"a": OwnLimits(maximum=0)}),
+            Application(takes="pilot", limits=AppLimits(maximum=1, nodes=2)),
+            ("limits", "nodes"),
+        ),
+        (
+            "pilot",
+            Application(takes="pilot", limits=AppLimits(maximum=1, pending=-1)),
+            ("limits", "pending"),
+        ),
+        (
+            "pilot",
+            Application(takes="pilot", limits=LIMITS, user={"a": {"maximum": 0}}),
             ("user", "a", "maximum"),
         ),
-        ("pilot", App(takes="pilot", limits=LIMITS, executable="/bin/sh"), ("executable",)),
-        ("pilot", App(takes="pilot", limits=LIMITS, argv=("x",)), ("argv",)),
-        ("pilot", App(takes="pilot", limits=LIMITS, preprocess=("/bin/sh",)), ("preprocess",)),
-        ("pilot", App(takes="pilot", limits=LIMITS, env_allow=("A",)), ("env_allow",)),
-        ("pilot", App(takes="pilot", limits=LIMITS, hubs=("--insecure",)), ("hubs",)),
-        ("pilot", App(takes="pilot", limits=LIMITS, hubs=("https://h/ --ca x",)), ("hubs",)),
+        ("pilot", Application(takes="pilot", limits=LIMITS, executable="/bin/sh"), ("executable",)),
+        ("pilot", Application(takes="pilot", limits=LIMITS, argv=("x",)), ("argv",)),
+        (
+            "pilot",
+            Application(takes="pilot", limits=LIMITS, preprocess=("/bin/sh",)),
+            ("preprocess",),
+        ),
+        ("pilot", Application(takes="pilot", limits=LIMITS, env_allow=("A",)), ("env_allow",)),
+        ("pilot", Application(takes="pilot", limits=LIMITS, hubs=("--insecure",)), ("hubs",)),
+        (
+            "pilot",
+            Application(takes="pilot", limits=LIMITS, hubs=("https://h/ --ca x",)),
+            ("hubs",),
+        ),
         ("sim", posted.app(hubs=(URL,)), ("hubs",)),
-        ("sim", posted.app(limits=Limits(maximum=4)), ("limits", "maximum")),
+        ("sim", posted.app(limits=AppLimits(maximum=4)), ("limits", "maximum")),
     ],
 )
-def test_what_its_file_cannot_say(name: str, app: App, at: tuple[str, ...]):
-    with pytest.raises(check.Mistake) as caught:
-        check.check(name, app)
+def test_what_its_file_cannot_say(name: str, app: Application, at: tuple[str, ...]):
+    with pytest.raises(files.Mistake) as caught:
+        files.check(name, app)
     assert caught.value.keys == at
 
 
@@ -167,23 +183,25 @@ def test_an_order_beyond_its_limits_is_refused(more: dict[str, Any], word: str):
 
 
 def test_no_pilot_is_larger_than_what_its_hub_may_have():
-    app = App(takes="pilot", hubs=(URL,), limits=Limits(maximum=2, cpus=4))
+    app = Application(takes="pilot", hubs=(URL,), limits=AppLimits(maximum=2, cpus=4))
     assert "2 cores are all that this hub has" in refused(body(resources={"cpus": 3}), app=app)
 
 
 def test_pilots_go_to_hubs_that_the_administrator_named():
     stranger = {**ORDER, "hub": "https://evil.example.org:8420"}
     assert "`hubs` in apps/pilot.toml" in refused(body(config=stranger))
-    assert "`hubs` in apps/pilot.toml" in refused(body(), app=App(takes="pilot", limits=LIMITS))
+    assert "`hubs` in apps/pilot.toml" in refused(
+        body(), app=Application(takes="pilot", limits=LIMITS)
+    )
     slurm = posted.settings(batch=Site(batch="slurm"))
-    plain = App(takes="pilot", hubs=("http://h:1",), limits=LIMITS)
+    plain = Application(takes="pilot", hubs=("http://h:1",), limits=LIMITS)
     order = body(config={**ORDER, "hub": "http://h:1"})
     assert "use https" in refused(order, app=plain, settings=slurm)
     accepted(order, app=plain)
 
 
 def test_an_agent_that_dials_a_hub_has_its_pilots_go_there_alone():
-    app = App(takes="pilot", limits=LIMITS)
+    app = Application(takes="pilot", limits=LIMITS)
     stranger = body(config={**ORDER, "hub": "https://evil.example.org:8420"})
     job = accepted(stranger, app=app, settings=DIALS).job
     link = pilots.link(DIALS, pilots.hub(job, DIALS))
@@ -193,7 +211,7 @@ def test_an_agent_that_dials_a_hub_has_its_pilots_go_there_alone():
 
 
 def test_who_may_order_is_for_the_administrator_to_say():
-    app = App(takes="pilot", hubs=(URL,), limits=LIMITS, users=("hub",))
+    app = Application(takes="pilot", hubs=(URL,), limits=LIMITS, users=("hub",))
     assert "may not use `pilot`" in refused(body(), app=app, user="alice")
 
 
@@ -223,13 +241,13 @@ def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret():
 
 
 def test_pilots_go_through_the_relay_of_the_agent():
-    through = posted.settings(relay=Relay(hub=f"{URL}/", listen="10.0.0.1:8421"))
+    through = posted.settings(relay=RelaySettings(hub=f"{URL}/", listen="10.0.0.1:8421"))
     assert pilots.link(through, URL) == "relay:10.0.0.1:8421"
     assert pilots.link(through, "https://other:1") == "direct"
     batch = Site(batch="local", login="login1")
-    anywhere = posted.settings(relay=Relay(hub=URL, listen="0.0.0.0:8421"), batch=batch)
+    anywhere = posted.settings(relay=RelaySettings(hub=URL, listen="0.0.0.0:8421"), batch=batch)
     assert pilots.link(anywhere, URL) == "relay:login1:8421"
-    own = posted.settings(bus=Bus(), hub=Hub(url=URL, relay="10.0.0.2:8421"))
+    own = posted.settings(bus=SiteBroker(), hub=DialledHub(url=URL, relay="10.0.0.2:8421"))
     assert pilots.link(own, URL) == "relay:10.0.0.2:8421"
 
 
@@ -239,22 +257,25 @@ def test_a_pilot_is_started_once_and_only_while_it_may_be():
     with pytest.raises(errors.Denied, match="started once"):
         pilots.check(PILOT, job, SETTINGS, 2)
     with pytest.raises(errors.Denied, match="hubs"):
-        pilots.check(App(takes="pilot", limits=LIMITS), job, SETTINGS, 1)
+        pilots.check(Application(takes="pilot", limits=LIMITS), job, SETTINGS, 1)
 
 
 # -- who is next -----------------------------------------------------------------------------------
 
 
-def post(store: Store, *sent: bytes, user: str = "hub", app: App = PILOT) -> Entered:
-    arrivals = [Arrival(user, "job.mira", one, judged(one, app, user=user)) for one in sent]
-    return store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
+def post(store: Store, *sent: bytes, user: str = "hub", app: Application = PILOT) -> Ingested:
+    arrivals = [JudgedMessage(user, "job.mira", one, judged(one, app, user=user)) for one in sent]
+    return store.writer.do(lambda db: store_messages(db, arrivals, SETTINGS, 1.0))
 
 
 def settle(
-    store: Store, app: App | None = PILOT, settings: Settings = SETTINGS, away: Collection[str] = ()
+    store: Store,
+    app: Application | None = PILOT,
+    settings: Settings = SETTINGS,
+    away: Collection[str] = (),
 ) -> int:
     def step(db: Any) -> int:
-        going, _ = caps.settle(db, settings.limits, 2.0)
+        going, _ = job_limits.settle(db, settings.limits, 2.0)
         return pilots.settle(db, app, settings, going, 2.0, away)
 
     return store.writer.do(step)
@@ -300,7 +321,7 @@ def test_what_is_beyond_the_maximum_waits_and_its_hub_hears_why(store: Store):
 
 
 def test_no_more_wait_in_the_batch_queue_than_may(store: Store):
-    app = App(takes="pilot", hubs=(URL,), limits=Limits(maximum=8, pending=1))
+    app = Application(takes="pilot", hubs=(URL,), limits=AppLimits(maximum=8, pending=1))
     post(store, body(1), body(2), app=app)
     assert settle(store, app) == 1
     assert states(store)[1] == ("waiting", "1 of its pilots wait already")
@@ -308,7 +329,7 @@ def test_no_more_wait_in_the_batch_queue_than_may(store: Store):
 
 def test_a_flood_of_orders_is_refused(store: Store):
     assert accepted(body(1)).most == LIMITS.maximum + 1000
-    app = App(takes="pilot", hubs=(URL,), limits=Limits(maximum=8, jobs=2))
+    app = Application(takes="pilot", hubs=(URL,), limits=AppLimits(maximum=8, jobs=2))
     assert post(store, *(body(one) for one in range(1, 6)), app=app).refused == 3
 
 
@@ -321,8 +342,8 @@ def test_limits_of_all_jobs_hold_for_pilots_too(store: Store):
 
 
 def test_each_place_goes_to_the_hub_that_has_least_of_its_maximum(store: Store):
-    own = {"large": OwnLimits(maximum=80)}
-    app = App(takes="pilot", hubs=(URL,), limits=LIMITS, user=own)
+    own = {"large": {"maximum": 80}}
+    app = Application(takes="pilot", hubs=(URL,), limits=LIMITS, user=own)
     post(store, *(body(one) for one in range(1, 5)), user="small", app=app)
     post(store, *(body(one) for one in range(1, 5)), user="large", app=app)
     settings = posted.settings(limits=Caps(jobs=4))
@@ -368,17 +389,17 @@ def test_orders_wait_while_the_application_is_disabled_or_gone(store: Store):
     assert settle(store, None) == 0
     assert states(store) == [("waiting", "this site starts no pilots now")]
 
-    def gone(_: str) -> App:
+    def gone(_: str) -> Application:
         raise errors.NotFound("there is no application")
 
     assert pilots.found(gone) is None
-    assert pilots.found(lambda _: App(takes="pilot", limits=LIMITS, enabled=False)) is None
+    assert pilots.found(lambda _: Application(takes="pilot", limits=LIMITS, enabled=False)) is None
     assert pilots.found(lambda _: PILOT) is PILOT
     assert settle(store) == 1
 
 
 def test_other_jobs_are_not_pilots(store: Store):
-    arrival = Arrival("a", "job.mira", b"", judged(posted.body(), posted.app(), user="a"))
-    store.writer.do(lambda db: enter(db, [arrival], SETTINGS, 1.0))
+    arrival = JudgedMessage("a", "job.mira", b"", judged(posted.body(), posted.app(), user="a"))
+    store.writer.do(lambda db: store_messages(db, [arrival], SETTINGS, 1.0))
     assert settle(store) == 0
     assert jobs.get(store.db, 1).state is State.QUEUED

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from pilotage.agent import prepare
-from pilotage.agent.app.model import App, Config, Parameter, Staging
-from pilotage.agent.prepare import Kept
+from pilotage.agent.app.model import Application, Config, Parameter, Staging
+from pilotage.agent.prepare import PreparedJob
 from pilotage.base import errors
 from pilotage.batch import job as guest
 from pilotage.batch.job import Guest, Room
@@ -19,7 +19,7 @@ from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.job.moves import Claim
 from pilotage.run import launch
 
-APP = App(
+APP = Application(
     executable="/opt/sim",
     sha256="0" * 64,
     argv=("{n}", ("--label", "{label}"), "{config}"),
@@ -37,7 +37,7 @@ JOB = Job(site="here", application="sim", parameters={"n": 3})
 
 
 def test_the_message_wins_over_the_config():
-    filled = prepare.fill(APP, JOB, Kept(parameters={"n": "5", "label": "{n} $(id)"}), 7)
+    filled = prepare.fill(APP, JOB, PreparedJob(parameters={"n": "5", "label": "{n} $(id)"}), 7)
     assert filled.argv == ("/opt/sim", "3", "--label", "{n} $(id)")
     assert (filled.preprocess, filled.postprocess) == (("/opt/before", "3"), ("/opt/after", "7"))
 
@@ -46,7 +46,7 @@ def test_what_a_config_says_is_checked_as_if_it_had_been_sent():
     for said in ({"m": "1"}, {"n": "x"}, {"label": "a\nb"}):
         job = msgspec.structs.replace(JOB, parameters={} if "n" in said else {"n": 3})
         with pytest.raises(errors.Denied):
-            prepare.fill(APP, job, Kept(parameters=said), 7)
+            prepare.fill(APP, job, PreparedJob(parameters=said), 7)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ async def test_the_config_of_a_message_is_a_file_of_the_job(tmp_path):
         "/opt/sim", "5", "--label", "a", f"./{prepare.CONFIG}"
     )  # fmt: skip
     assert (tmp_path / "elsewhere").read_text() == "kept"
-    assert await prepare.read_config(APP, JOB, str(folder)) == Kept()
+    assert await prepare.read_config(APP, JOB, str(folder)) == PreparedJob()
 
 
 def test_what_is_kept_is_read_back(tmp_path):
     file = tmp_path / "edge" / "12.1.json"
     assert prepare.read(file) is None
-    kept = Kept(parameters={"a": 1, "b": "\udcff"}, words=("-x",), leaves=True)
-    prepare.write(file, Kept())
+    kept = PreparedJob(parameters={"a": 1, "b": "\udcff"}, words=("-x",), leaves=True)
+    prepare.write(file, PreparedJob())
     prepare.write(file, kept)
     assert prepare.read(file) == kept
     assert [one.name for one in file.parent.iterdir()] == ["12.1.json"]
@@ -110,7 +110,7 @@ def test_the_batch_job_runs_in_the_folder_as_it_was_said(tmp_path):
     spec = JobSpec(Command(("x",)), "sim", allocation=Allocation(launcher="none"), image="old")
     filled = prepare.fill(
         msgspec.structs.replace(APP, container="image.sif", executable=f"{tmp_path}/{{a}}"),
-        JOB, Kept(parameters={"label": "{n}"}), 7,
+        JOB, PreparedJob(parameters={"label": "{n}"}), 7,
     )  # fmt: skip
     (tmp_path / "{a}").touch()
     made = prepare.spec_of(spec, filled, folder)

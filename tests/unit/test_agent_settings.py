@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.agent import settings
-from pilotage.agent.settings import Hub
+from pilotage.agent.settings import DialledHub
 from pilotage.base import errors
 from pilotage.cli import agent, site_check, token
 from pilotage.cli.common import Common
@@ -60,7 +60,7 @@ def test_files_of_the_hub_are_found_from_the_folder_of_the_agent(tmp_path: Path)
 
 def test_a_draft_for_a_hub_can_be_read(tmp_path: Path):
     file = tmp_path / "agent.toml"
-    settings.write(file, "kit", Hub(url="https://hub:8420", ca="hub.pem"), "slurm", ())
+    settings.write(file, "kit", DialledHub(url="https://hub:8420", ca="hub.pem"), "slurm", ())
     made = settings.read(file)
     assert (made.site, made.hub.url, made.bus.url) == ("kit", "https://hub:8420", "")
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pilotage.agent import admission, records
-from pilotage.agent.app.model import Limits
-from pilotage.agent.ingest import Entered, enter
-from pilotage.agent.model import Arrival
+from pilotage.agent.app.model import AppLimits
+from pilotage.agent.ingest import Ingested, store_messages
+from pilotage.agent.model import JudgedMessage
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Limits as Caps
+from pilotage.agent.settings import RunningLimits as Caps
 from pilotage.agent.settings import Settings
 from pilotage.base import text
 from pilotage.job import bulk, moves, purge, retry
@@ -30,7 +30,7 @@ SETTINGS = posted.settings()
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    few = posted.app(limits=Limits(jobs=2))
+    few = posted.app(limits=AppLimits(jobs=2))
     with posted.store(tmp_path, sim=posted.app(), few=few) as made:
         yield made
 
@@ -38,13 +38,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def post(
     store: Store, *bodies: bytes, user: str = "alice", again: bool = False,
     settings: Settings = SETTINGS, now: float = 1000.0,
-) -> Entered:  # fmt: skip
+) -> Ingested:  # fmt: skip
     find = Registry(store.root).find
     arrivals = [
-        Arrival(user, "job.mira", one, admission.judge(one, user, find, settings), again)
+        JudgedMessage(user, "job.mira", one, admission.judge(one, user, find, settings), again)
         for one in bodies
     ]
-    return store.writer.do(lambda db: enter(db, arrivals, settings, now))
+    return store.writer.do(lambda db: store_messages(db, arrivals, settings, now))
 
 
 def said(store: Store) -> list[tuple[int, int, str, str]]:
@@ -110,11 +110,11 @@ def test_a_key_that_was_refused_stays_refused_whatever_the_limits_are_then(store
     bad, unnamed = posted.body(key="k", nodes=100), posted.body(nodes=100)
     post(store, bad)
     post(store, unnamed)
-    wide = posted.app(limits=Limits(nodes=200))
+    wide = posted.app(limits=AppLimits(nodes=200))
     for body, refused in ((bad, 1), (bad, 1), (unnamed, 0), (posted.body(key="l", nodes=100), 0)):
         verdict = admission.judge(body, "alice", lambda _: wide, SETTINGS)
-        one = Arrival("alice", "job.mira", body, verdict, again=False)
-        step = functools.partial(enter, arrivals=[one], settings=SETTINGS, now=2.0)
+        one = JudgedMessage("alice", "job.mira", body, verdict, again=False)
+        step = functools.partial(store_messages, arrivals=[one], settings=SETTINGS, now=2.0)
         assert store.writer.do(step).refused == refused
     assert [one["reason"]["code"] for one in store.said("status.mira")[:4]] == ["limits"] * 4
     assert len(store.jobs()) == 2

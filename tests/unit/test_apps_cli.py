@@ -11,7 +11,6 @@ import pytest
 
 from pilotage.agent import status
 from pilotage.agent.app import files, policy
-from pilotage.agent.app.model import OwnLimits
 from pilotage.base import errors
 from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
 from pilotage.cli import agent_status, app, app_trial, main
@@ -194,7 +193,7 @@ def test_a_limit_that_the_queue_does_not_allow_is_told(
 ):
     state = (say.project or Path()) / ".pilotage"
     beat = Heartbeat(site="mira", time=1.0, version="1", scheduler=Scheduler(queues=queues))
-    status.write(state, status.Look(beat=beat, waits={"say": told} if told else {}))
+    status.write(state, status.AgentStatus(beat=beat, waits={"say": told} if told else {}))
     notes = app_trial.trial("say", *GOOD, at=say).notes
     assert (told in "".join(notes)) if told else not notes
     shown = agent_status.status(at=say)
@@ -205,7 +204,7 @@ def test_each_user_and_each_queue_has_a_limit_of_its_own(say: Common):
     queues = (BatchQueue(name="short", default=True, time=600.0), BatchQueue(name="long"))
     written = files.read(say.project or Path(), "say")
     limits = msgspec.structs.replace(written.limits, queues=("long", "short"))
-    own = {"ada": OwnLimits(queues=("short",)), "bob": OwnLimits(queues=("short",), time="5m")}
+    own = {"ada": {"queues": ("short",)}, "bob": {"queues": ("short",), "time": "5m"}}
     one = msgspec.structs.replace(written, limits=limits, user=own)
     (told,) = policy.waits(one, queues)
     assert "`time` of `[limits]`" in told

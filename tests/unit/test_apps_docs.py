@@ -24,18 +24,13 @@ def fences(text: str, info: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "owner", [apps.App, apps.Parameter, apps.Config, apps.Limits, apps.Staging]
+    "owner", [apps.Application, apps.Parameter, apps.Config, apps.AppLimits, apps.Staging]
 )
 def test_every_key_of_an_application_is_on_its_page(owner):
     told = tables.TABLES["app-keys"]() + APPS
     found = facts.fields(owner)
     assert [one.name for one in found if not one.about] == []
     assert [one.name for one in found if f"`{one.name}`" not in told and one.name not in told] == []
-
-
-def test_own_limits_are_those_of_everybody():
-    own, every = (one.__struct_fields__ for one in (apps.OwnLimits, apps.Limits))
-    assert own == every
 
 
 @pytest.mark.parametrize("source", fences(APPS, "toml app"))
@@ -56,7 +51,7 @@ def test_every_word_of_a_template_is_explained():
 
 @pytest.mark.parametrize("source", fences(BUS, "json"))
 def test_a_message_that_is_shown_is_understood(source):
-    found = balsam.understand(source.encode()).message
+    found = balsam.read_message(source.encode()).message
     assert isinstance(found, model.Job)
     assert json.loads(source)["application"] == found.application
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.agent.app import check, files, trust
-from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
+from pilotage.agent.app import files, trust
+from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
 from pilotage.base import errors
 
 PIN = "0" * 64
@@ -58,7 +58,7 @@ hosts = ["*.example.org"]
 """
 
 
-def parse(source: str) -> App:
+def parse(source: str) -> Application:
     return files.parse(source, "sim", Path("sim.toml"))
 
 
@@ -66,7 +66,7 @@ def test_a_file_is_an_application():
     app = parse(FILE)
     assert app.argv == ("--events", "{events}", ("--seed", "{seed}"), "{fast}")
     assert app.limits_of("bob").nodes == 128
-    assert app.limits_of("CN=alice,O=atlas") == Limits(queues=("batch",), nodes=512)
+    assert app.limits_of("CN=alice,O=atlas") == AppLimits(queues=("batch",), nodes=512)
     assert set(app.programs()) == {"/opt/sim/bin/sim", "/opt/sim/bin/pre", "/opt/sim/bin/parse"}
 
 
@@ -93,6 +93,9 @@ def test_a_file_is_an_application():
         ("required = false", 'default = "x"', 24, "default"),
         ("required = false", "defualt = 1", 24, "defualt"),
         ("nodes = 128", "nodes = 0", 36, "nodes"),
+        ("nodes = 512", "nodes = 0", 39, "nodes"),
+        ("nodes = 512", 'nodes = "512"', 39, "nodes"),
+        ("nodes = 512", "node = 512", 39, "node"),
         ('"{file}"', '"file"', 32, "program"),
         ('hosts = ["*.example.org"]', 'private = ["10.0.0.1/8"]', 42, "private"),
         ('hosts = ["*.example.org"]', 'protocols = ["file"]', None, "roots"),
@@ -122,7 +125,7 @@ def test_syntax_and_encoding_are_told(tmp_path: Path):
             files.read(tmp_path, name)
 
 
-FULL = App(
+FULL = Application(
     executable="/bin/true", sha256=PIN, version="3", about='says "hi"', enabled=False,
     argv=("a b", ("--x", "{x}"), "{*}"), launcher="mpirun", launcher_words=("--oversubscribe",),
     env_allow=("OMP_NUM_THREADS",), env={"A": "1"}, container="docker://x",
@@ -136,14 +139,16 @@ FULL = App(
         format="words", program=("/bin/parse", "{file}"), time="5s",
         word=Parameter(kind="text", pattern=".*", dash=True),
     ),
-    limits=Limits(queues=("a",), options=("--exclusive",)),
-    user={"CN=alice, O=x": OwnLimits(nodes=5)},
+    limits=AppLimits(queues=("a",), options=("--exclusive",)),
+    user={"CN=alice, O=x": {"nodes": 5}},
     staging=Staging(hosts=("h",), protocols=("file",), roots=("/data",), private=("10.0.0.0/8",)),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("app", [FULL, App(executable="/bin/true", sha256=PIN), parse(FILE)])
-def test_what_is_written_is_read(app: App, tmp_path: Path):
+@pytest.mark.parametrize(
+    "app", [FULL, Application(executable="/bin/true", sha256=PIN), parse(FILE)]
+)
+def test_what_is_written_is_read(app: Application, tmp_path: Path):
     file = files.write(tmp_path, "sim", app)
     assert files.read(tmp_path, "sim") == app
     assert file.stat().st_mode & 0o022 == 0
@@ -168,11 +173,11 @@ def test_an_application_is_switched_off_and_on(source: str, tmp_path: Path):
 def test_names_and_parameters_are_plain():
     for name in ("", "a/b", "-x", "a b", "../x", "a" * 200):
         with pytest.raises(errors.ConfigError, match="name"):
-            check.check(name, FULL)
+            files.check(name, FULL)
     for name in ("job", "a-b", "9", "a b", "nodes"):
-        bad = App(executable="/x", sha256=PIN, parameter={name: Parameter(kind="integer")})
+        bad = Application(executable="/x", sha256=PIN, parameter={name: Parameter(kind="integer")})
         with pytest.raises(errors.ConfigError, match="parameter"):
-            check.check("sim", bad)
+            files.check("sim", bad)
 
 
 # -- programs ------------------------------------------------------------------------------------
@@ -188,11 +193,11 @@ def program(tmp_path: Path) -> Path:
     return file
 
 
-def app_of(file: Path) -> App:
-    return App(executable=str(file), sha256=trust.digest(str(file)))
+def app_of(file: Path) -> Application:
+    return Application(executable=str(file), sha256=trust.digest(str(file)))
 
 
-def why(file: Path, app: App) -> str:
+def why(file: Path, app: Application) -> str:
     (reason,) = trust.Trust().reasons(app)
     return reason
 
@@ -233,12 +238,12 @@ def test_a_link_is_trusted_only_if_all_it_leads_through_is(program: Path, tmp_pa
     loose.mkdir()
     (loose / "sim").symlink_to(program)
     (tmp_path / "link").symlink_to("loose/sim")
-    linked = App(executable=str(tmp_path / "link"), sha256=app.sha256)
+    linked = Application(executable=str(tmp_path / "link"), sha256=app.sha256)
     assert trust.Trust().reasons(linked) == []
     loose.chmod(0o777)
     assert str(loose) in why(program, linked)
     (tmp_path / "ring").symlink_to("ring")
-    ring = App(executable=str(tmp_path / "ring"), sha256=app.sha256)
+    ring = Application(executable=str(tmp_path / "ring"), sha256=app.sha256)
     assert "nowhere" in why(program, ring)
 
 
@@ -261,7 +266,7 @@ def test_every_program_of_an_application_is_looked_at(program: Path):
     other = program.with_name("pre")
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
-    app = App(
+    app = Application(
         executable=str(program), sha256=trust.digest(str(program)),
         preprocess=(str(other),), pins={str(other): PIN},
     )  # fmt: skip

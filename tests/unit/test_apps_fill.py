@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.agent.app import command, fill
-from pilotage.agent.app.model import App, Config, Parameter
+from pilotage.agent.app.model import Application, Config, Parameter
 from pilotage.base import errors
 from pilotage.bus.model import Job, Resources
 from pilotage.bus.strict import BAD
@@ -24,14 +24,14 @@ from tests.corpus import injection
 ANY = Parameter(kind="text", pattern="(?s).*", longest=4096, dash=True)
 
 
-def app(argv: tuple[Any, ...] = (), **parameters: Parameter) -> App:
-    return App(executable="/bin/sim", sha256="0" * 64, argv=argv, parameter=parameters)
+def app(argv: tuple[Any, ...] = (), **parameters: Parameter) -> Application:
+    return Application(executable="/bin/sim", sha256="0" * 64, argv=argv, parameter=parameters)
 
 
 JOB = Job(site="here", application="sim", nodes=2, tasks=4, resources=Resources(cpus=3))
 
 
-def argv(one: App, job: Job = JOB, **given: Any) -> tuple[str, ...]:
+def argv(one: Application, job: Job = JOB, **given: Any) -> tuple[str, ...]:
     return command.make(one, job, given).argv
 
 
@@ -138,14 +138,16 @@ def test_defaults_and_words_of_ours():
     ],
 )
 def test_what_starts_the_tasks_stands_before_it(launcher: Any, first: tuple[str, ...]):
-    one = App(executable="/bin/sim", sha256="", launcher=launcher, launcher_words=("--mpi=pmix",))
+    one = Application(
+        executable="/bin/sim", sha256="", launcher=launcher, launcher_words=("--mpi=pmix",)
+    )
     made = command.make(one, JOB, {})
     assert made.argv == (*first, "/bin/sim")
     assert made.launcher == ("none" if launcher else "")
 
 
 def test_before_and_after_are_filled_too():
-    one = App(
+    one = Application(
         executable="/bin/sim", sha256="", preprocess=("/bin/pre", "{x}"),
         postprocess=("/bin/post", "{job}"), parameter={"x": ANY}, container="docker://sim",
         env={"A": "1"}, env_allow=("B",),
@@ -267,7 +269,7 @@ def test_nothing_of_the_corpus_is_an_option_or_leads_out_unless_allowed():
 
 def test_words_are_checked_each_and_stand_where_the_star_is():
     config = Config(format="words", word=Parameter(kind="text", pattern="[a-z=-]+", dash=True))
-    one = App(executable="/bin/sim", sha256="", argv=("run", "{*}", "end"), config=config)
+    one = Application(executable="/bin/sim", sha256="", argv=("run", "{*}", "end"), config=config)
     assert command.make(one, JOB, {}, ["--a=b", "c"]).argv[1:] == ("run", "--a=b", "c", "end")
     for bad in (["$(x)"], ["a b"], ["ok", ""], ["a"] * 101):
         with pytest.raises(errors.Denied, match="word"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pilotage.agent import prepare
-from pilotage.agent.app import check, command, files, policy
-from pilotage.agent.app.model import App, Parameter
-from pilotage.agent.prepare import Kept
+from pilotage.agent.app import command, files, policy
+from pilotage.agent.app.model import Application, Parameter
+from pilotage.agent.prepare import PreparedJob
 from pilotage.base import errors
 from pilotage.bus.model import Job
 from pilotage.edge import message, order
@@ -18,8 +18,8 @@ from pilotage.job import model
 from pilotage.match import wish
 
 PYTHON = {"executable": "/usr/bin/python3", "sha256": "0" * 64}
-COMMANDS = App(takes="commands")
-FUNCTIONS = App(takes="functions", **PYTHON)  # type: ignore[arg-type]
+COMMANDS = Application(takes="commands")
+FUNCTIONS = Application(takes="functions", **PYTHON)  # type: ignore[arg-type]
 BASE = "/project"
 
 
@@ -28,20 +28,20 @@ def job(config: str, **more: Any) -> Job:
 
 
 def test_such_an_application_has_the_name_that_hubs_know_and_nothing_else():
-    check.check("commands", COMMANDS)
-    check.check("functions", FUNCTIONS)
+    files.check("commands", COMMANDS)
+    files.check("functions", FUNCTIONS)
     text = Parameter(kind="integer")
     for name, app, word in (
         ("run", COMMANDS, "takes"),
         ("commands", FUNCTIONS, "takes"),
-        ("commands", App(takes="commands", **PYTHON), "executable"),  # type: ignore[arg-type]
-        ("commands", App(takes="commands", argv=("x",)), "argv"),
-        ("functions", App(takes="functions"), "executable"),
-        ("functions", App(takes="functions", parameter={"a": text}, **PYTHON), "parameter"),  # type: ignore[arg-type]
-        ("sim", App(), "executable"),
+        ("commands", Application(takes="commands", **PYTHON), "executable"),  # type: ignore[arg-type]
+        ("commands", Application(takes="commands", argv=("x",)), "argv"),
+        ("functions", Application(takes="functions"), "executable"),
+        ("functions", Application(takes="functions", parameter={"a": text}, **PYTHON), "parameter"),  # type: ignore[arg-type]
+        ("sim", Application(), "executable"),
     ):
-        with pytest.raises(check.Mistake) as caught:
-            check.check(name, app)
+        with pytest.raises(files.Mistake) as caught:
+            files.check(name, app)
         assert caught.value.keys[0] == word
 
 
@@ -55,7 +55,7 @@ def test_it_is_read_from_a_file_and_written():
 def test_a_command_becomes_the_program_that_runs():
     asked = job(order.write_command(["sh", "-c", "echo {x}\necho 2", "--y"]))
     assert policy.judge(COMMANDS, asked, "me").allowed
-    made = prepare.fill(COMMANDS, asked, Kept(), 7)
+    made = prepare.fill(COMMANDS, asked, PreparedJob(), 7)
     assert made.argv == ("sh", "-c", "echo {x}\necho 2", "--y")
     spec = prepare.spec_of(model.JobSpec(model.Command(("x",)), "x"), made, "/site/7.1")
     assert spec.recipe == command.recipe(made.argv)
@@ -66,7 +66,7 @@ def test_a_function_becomes_calls_in_the_python_of_the_site():
     recipe = model.Call("f", source="def f(): pass\n", file="/home/me/f.py", python="/mine")
     asked = job(order.write_function(recipe, {"calls": [[[1], {}]]}))
     assert policy.judge(FUNCTIONS, asked, "me").allowed
-    made = prepare.fill(FUNCTIONS, asked, Kept(), 7)
+    made = prepare.fill(FUNCTIONS, asked, PreparedJob(), 7)
     assert made.function == model.Call("f", source=recipe.source, python="/usr/bin/python3")
     assert made.calls == {"calls": [[[1], {}]]}
 
@@ -93,11 +93,11 @@ def test_what_it_does_not_take_is_refused():
         ({"env": {"A": "1"}}, "env"),
     ):
         assert word in " ".join(policy.judge(COMMANDS, job(good, **more), "me").reasons)
-    plain = App(**PYTHON)  # type: ignore[arg-type]
+    plain = Application(**PYTHON)  # type: ignore[arg-type]
     assert "reads none" in " ".join(policy.judge(plain, job(good), "me").reasons)
 
 
-def remote(recipe: model.Recipe, binding: model.Binding, **more: Any) -> message.Remote:
+def remote(recipe: model.Recipe, binding: model.Binding, **more: Any) -> message.RemoteJob:
     return message.remote(model.JobSpec(recipe, "x", **more), binding, BASE, 5)
 
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.agent.app import parser
-from pilotage.agent.app.model import App, Config, Parameter
+from pilotage.agent.app.model import Application, Config, Parameter
 from pilotage.base import errors
 
 WORD = Parameter(kind="text", pattern=".*")
 
 
-def app(config: Config | None) -> App:
-    return App(executable="/bin/sim", sha256="0" * 64, config=config)
+def app(config: Config | None) -> Application:
+    return Application(executable="/bin/sim", sha256="0" * 64, config=config)
 
 
 def script(folder: Path, body: str) -> tuple[str, ...]:

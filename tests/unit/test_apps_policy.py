@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from pilotage.agent.app import hosts, policy
-from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
+from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
 from pilotage.bus.model import Input, Job, Output, Resources
 from pilotage.data.transfer import allow
 from tests import every
 from tests.corpus import injection
 
-APP = App(
+APP = Application(
     executable="/bin/sim", sha256="0" * 64, users=("CN=*,O=atlas",), env_allow=("OMP_NUM_THREADS",),
     parameter={"events": Parameter(kind="integer", minimum=1)},
-    limits=Limits(
+    limits=AppLimits(
         queues=("batch", "debug"), projects=("atlas",), nodes=4, tasks=8, cpus=2, memory="8G",
         time="2h", jobs=2, options=("--exclusive", "--constraint"),
     ),
-    user={"CN=big,O=atlas": OwnLimits(nodes=100, jobs=0)},
+    user={"CN=big,O=atlas": {"nodes": 100, "jobs": 0}},
     staging=Staging(hosts=("data.example.org",), protocols=("https", "sftp")),
 )  # fmt: skip
 GOOD = Job(
@@ -43,7 +43,7 @@ def change(job: Job, **more: Any) -> Job:
 
 
 def test_a_good_job_may_run():
-    assert policy.judge(APP, GOOD, ALICE, live=1) == policy.Verdict(())
+    assert policy.judge(APP, GOOD, ALICE, live=1) == policy.PolicyVerdict(())
     assert policy.judge(APP, GOOD, ALICE).allowed
 
 

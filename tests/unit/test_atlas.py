@@ -176,7 +176,7 @@ def test_the_workflow_of_one_machine_is_the_same():
 
 
 def test_it_can_be_written_in_the_words_of_the_original():
-    told = balsam.understand((HERE / "atlas-argo.json").read_bytes()).message
+    told = balsam.read_message((HERE / "atlas-argo.json").read_bytes()).message
     assert isinstance(told, Chain)
     flow = read.from_chain(told)
     assert [step.application for step in flow.steps.values()] == [

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from pilotage.bus.amqp import link
-from pilotage.bus.amqp.link import asked
+from pilotage.bus.amqp.link import raise_silence_as_loss
 from pilotage.bus.amqp.model import Broker
 from testbed.ports import free_port
 
@@ -26,7 +26,7 @@ async def _given_up() -> None:
 
 def test_a_cancellation_that_nobody_asked_for_is_a_connection_that_was_lost():
     async def run() -> None:
-        with pytest.raises(ConnectionError, match="silent"), asked():
+        with pytest.raises(ConnectionError, match="silent"), raise_silence_as_loss():
             await _given_up()
 
     anyio.run(run)
@@ -34,7 +34,7 @@ def test_a_cancellation_that_nobody_asked_for_is_a_connection_that_was_lost():
 
 def test_one_that_was_asked_for_is_obeyed():
     async def run() -> None:
-        with anyio.move_on_after(0.01) as scope, asked():
+        with anyio.move_on_after(0.01) as scope, raise_silence_as_loss():
             await anyio.sleep_forever()
         assert scope.cancelled_caught
 
@@ -63,11 +63,11 @@ def test_pauses_between_attempts_to_connect_grow_to_what_was_set(monkeypatch: py
             enough.set()
         return real(0, **more)
 
-    monkeypatch.setattr(link, "secured", refuse)
+    monkeypatch.setattr(link, "tls_context", refuse)
     monkeypatch.setattr(anyio, "move_on_after", noted)
 
     async def run() -> None:
-        one = link.Link(Broker(url="amqp://127.0.0.1:1/", retry=5.0), Least())
+        one = link.BrokerLink(Broker(url="amqp://127.0.0.1:1/", retry=5.0), Least())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.keep)
             with anyio.fail_after(60):
@@ -84,7 +84,7 @@ def test_a_try_to_connect_that_failed_leaves_nothing_to_who_collects_garbage():
 
     async def fail() -> None:
         with pytest.raises(link.TROUBLES) as caught:
-            await link.connected(f"amqp://127.0.0.1:{free_port()}/", None, 10.0)
+            await link.connect(f"amqp://127.0.0.1:{free_port()}/", None, 10.0)
         # Frames that hold each other are left to the collector.
         caught.value.args = (caught.value,)
 

@@ -56,9 +56,9 @@ ARGO = {
 }
 
 
-def understood(value: object) -> balsam.Understood | errors.BadMessage:
+def understood(value: object) -> balsam.ReadMessage | errors.BadMessage:
     try:
-        return balsam.understand(
+        return balsam.read_message(
             value if isinstance(value, bytes) else json.dumps(value).encode(), "here"
         )
     except errors.BadMessage as error:
@@ -67,7 +67,7 @@ def understood(value: object) -> balsam.Understood | errors.BadMessage:
 
 def job(value: object) -> Job:
     found = understood(value)
-    assert isinstance(found, balsam.Understood)
+    assert isinstance(found, balsam.ReadMessage)
     assert isinstance(found.message, Job)
     return found.message
 
@@ -87,7 +87,7 @@ def test_the_definition_on_the_slide_is_a_job():
         inputs=(Input(url="protocol://server.name.gov/path/to/input/files/"),),
         outputs=(Output(url="protocol://server.name.gov/path/to/place/output/files/"),),
     )  # fmt: skip
-    found = balsam.understand(SLIDE)
+    found = balsam.read_message(SLIDE)
     assert len(found.notes) == 1
     assert "scheduler_config" in found.notes[0]
 
@@ -144,7 +144,7 @@ def test_folders_come_by_the_kinds_of_transfer_there_were():
 
 
 def test_options_of_the_batch_system_are_options():
-    found = balsam.understand(
+    found = balsam.read_message(
         json.dumps(BALSAM | {"scheduler_config": "--exclusive --constraint='a b'"}).encode()
     )
     assert isinstance(found.message, Job)
@@ -159,7 +159,7 @@ def test_a_config_of_several_lines_is_the_config_itself():
 
 def test_argos_definition_is_a_chain():
     found = understood(ARGO)
-    assert isinstance(found, balsam.Understood)
+    assert isinstance(found, balsam.ReadMessage)
     chain = found.message
     assert isinstance(chain, Chain)
     assert chain.jobs == (job(BALSAM), job(SERIAL))
@@ -190,8 +190,8 @@ def test_a_refusal_in_a_chain_names_the_job(change: dict[str, Any], field: str):
 
 
 def test_ours_are_understood_too():
-    found = balsam.understand(b'{"v": 1, "kind": "control", "site": "x", "verb": "drain"}')
-    assert found == balsam.Understood(Control(site="x", verb="drain"))
+    found = balsam.read_message(b'{"v": 1, "kind": "control", "site": "x", "verb": "drain"}')
+    assert found == balsam.ReadMessage(Control(site="x", verb="drain"))
 
 
 def test_subjobs_without_numbers_are_not_one_job():
@@ -320,10 +320,10 @@ def test_every_state_of_argo_is_one_it_has():
 def test_anything_is_understood_or_refused_with_a_sentence(change: Any):
     for base in (SERIAL, ARGO):
         found = understood(base | change)
-        assert isinstance(found, balsam.Understood) or str(found)
+        assert isinstance(found, balsam.ReadMessage) or str(found)
 
 
 def test_who_leaves_the_kind_out_of_our_own_form_is_told():
     with pytest.raises(errors.BadMessage) as caught:
-        balsam.understand(b'{"site": "mira", "application": "sim", "parameters": {}}')
+        balsam.read_message(b'{"site": "mira", "application": "sim", "parameters": {}}')
     assert '"kind": "job"' in caught.value.hint

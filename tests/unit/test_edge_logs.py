@@ -15,13 +15,13 @@ from msgspec import UNSET
 
 from pilotage.agent import logs as agent
 from pilotage.agent import records as edge_records
-from pilotage.agent.model import Return, Writes
+from pilotage.agent.model import LiveOutput, ReplyTo
 from pilotage.base import errors
 from pilotage.bus import wire
-from pilotage.bus.model import Follow, Log, Status, Wanted
+from pilotage.bus.model import Follow, FollowedJob, Log, Status
 from pilotage.edge import logs, records, statuses
 from pilotage.edge.logs import EdgeLogs
-from pilotage.edge.message import Address, Handoff
+from pilotage.edge.message import Handoff, HubIdentity
 from pilotage.job import bulk, moves
 from pilotage.job import logs as results
 from pilotage.job import records as jobs
@@ -29,7 +29,7 @@ from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.store import Db, Writer, connect
 from tests import posted
 
-MINE = Address("abcd1234")
+MINE = HubIdentity("abcd1234")
 KEY = MINE.key("job.1.1")
 _LONG = bytes(range(256)) * 300
 
@@ -64,12 +64,12 @@ def test_pieces_in_any_order_make_the_log(
 
 def test_a_log_has_an_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logs, "MOST_FOLLOWED", 10)
-    assert logs.joined(8, 6, b"abcdef") == logs.Piece(8, b"cd")
-    assert logs.joined(10, 10, b"abc") == logs.Piece(10, b"")
+    assert logs.joined(8, 6, b"abcdef") == logs.LogPiece(8, b"cd")
+    assert logs.joined(10, 10, b"abc") == logs.LogPiece(10, b"")
 
 
 def test_the_end_of_an_older_site_stands_alone_or_behind_a_note():
-    assert logs.ended(0, UNSET, b"end\n") == logs.Piece(0, b"end\n")
+    assert logs.ended(0, UNSET, b"end\n") == logs.LogPiece(0, b"end\n")
     assert logs.ended(3, UNSET, b"end\n").data.startswith(b"\n[its end follows")
 
 
@@ -222,11 +222,11 @@ class Agent:
         self.deaf = False
         self.attempt = 1
         self.logs = agent.Logs(self._publish, lambda: None, posted.settings)  # type: ignore[arg-type, return-value]
-        monkeypatch.setattr(edge_records, "writes", self._writes)
+        monkeypatch.setattr(edge_records, "live_output", self._writes)
         self.root = root
 
-    def _writes(self, _: Db, __: int) -> Writes:
-        return Writes(self.attempt, str(self.root), Return(), "k")
+    def _writes(self, _: Db, __: int) -> LiveOutput:
+        return LiveOutput(self.attempt, str(self.root), ReplyTo(), "k")
 
     async def _publish(self, topic: str, body: bytes) -> None:
         if self.deaf:
@@ -237,7 +237,7 @@ class Agent:
         self.sent.append(found)
 
     def asked(self, **has: int) -> None:
-        self.logs.follow({1: Wanted(key="k", **has)}, 15.0)
+        self.logs.follow({1: FollowedJob(key="k", **has)}, 15.0)
 
     async def round(self) -> tuple[int, bytes] | None:
         """Let it send; return where what it sent begins, and what it is."""
@@ -321,5 +321,5 @@ async def test_a_link_that_a_job_left_for_its_log_is_not_read(site: Agent, tmp_p
 
 async def test_of_very_many_jobs_those_asked_for_last_are_sent(site: Agent):
     for number in range(agent._MOST_JOBS + 50):
-        site.logs.follow({number: Wanted(key="k")}, 15.0)
+        site.logs.follow({number: FollowedJob(key="k")}, 15.0)
     assert min(site.logs._followed) == 50

@@ -14,8 +14,8 @@ from pilotage.batch import records as sites
 from pilotage.batch.wish import Wish
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
 from pilotage.edge import message, order, pilots, records, silence, statuses, view
-from pilotage.edge.message import Address
-from pilotage.edge.silence import Patience
+from pilotage.edge.message import HubIdentity
+from pilotage.edge.silence import SilenceLimits
 from pilotage.job.model import App, Binding, JobSpec
 from pilotage.pool import site as pool_site
 from pilotage.pool.providers import EdgePilots, HubEndpoint
@@ -24,9 +24,9 @@ from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 from pilotage.testing.clock import ManualClock
 
-MINE = Address("abcd1234")
+MINE = HubIdentity("abcd1234")
 HOME = HubEndpoint("hub", "https://hub.example.org:8420", "PEM", 8420)
-PATIENCE = Patience(ask=10.0, silence=600.0)
+PATIENCE = SilenceLimits(ask=10.0, silence=600.0)
 
 
 def beat(db: Db, now: float = 10.0, site: str = "mira", **more: Any) -> None:
@@ -128,7 +128,7 @@ def test_nothing_is_ordered_while_no_hub_could_be_reached(db: Db):
 def test_a_pilot_that_is_called_off_before_its_order_is_over(db: Db):
     db.run("pool_call_off", ids="[1]")
     assert look(db) == 0
-    assert pilot(db) == ("down", "called off before it was ordered")
+    assert pilot(db) == ("down", "cancelled before it was ordered")
 
 
 def test_one_that_is_called_off_at_a_site_that_was_forgotten_is_over(db: Db):
@@ -212,8 +212,8 @@ def test_what_is_not_wanted_any_more_is_cancelled_once(db: Db):
     look(db)
     records.sent(db, records.due(db, 11.0, 0, 10), 11.0)
     db.run("pool_call_off", ids="[1]")
-    pilots.call_off(db, MINE, 20.0)
-    pilots.call_off(db, MINE, 20.0)
+    pilots.cancel_unwanted(db, MINE, 20.0)
+    pilots.cancel_unwanted(db, MINE, 20.0)
     (body,) = bodies(db, "control")
     control = msgspec.json.decode(body, type=Control)
     assert (control.verb, control.keys) == ("cancel", ("abcd1234.pilot.1",))
@@ -227,9 +227,9 @@ def test_a_batch_job_that_outlives_its_pilot_is_cancelled(db: Db):
     heard(db, said("running", 1))
     db.run("pilot_come", id=1, name="x", digest="", facts='{"cpus": 2}', now=20.0)
     db.run("pilot_move", id=1, state="down", reason="it has left", now=30.0, ended=30.0)
-    pilots.call_off(db, MINE, 80.0)
+    pilots.cancel_unwanted(db, MINE, 80.0)
     assert bodies(db, "control") == []
-    pilots.call_off(db, MINE, 100.0)
+    pilots.cancel_unwanted(db, MINE, 100.0)
     assert len(bodies(db, "control")) == 1
 
 
@@ -244,7 +244,7 @@ def test_a_site_that_says_nothing_is_asked_and_nothing_is_given_up(db: Db):
     assert (state, "mira has said nothing for" in words) == ("requested", True)
     # One that is to be cancelled is given up, late.
     db.run("pool_call_off", ids="[1]")
-    pilots.call_off(db, MINE, 9001.0)
+    pilots.cancel_unwanted(db, MINE, 9001.0)
     assert silence.give_up(db, PATIENCE, 0.0, 9002.0, lambda _: True) == []
     assert pilot(db)[0] == "down"
 

@@ -14,8 +14,8 @@ import pytest
 from pilotage.base.clock import WallClock
 from pilotage.bus.model import Status
 from pilotage.edge import records, statuses
-from pilotage.edge.message import Address
-from pilotage.edge.place import EdgePlace, Facts, Hub
+from pilotage.edge.message import HubIdentity
+from pilotage.edge.place import EdgeHub, EdgePlace, SiteFacts
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import App, JobSpec, NewJob, State
@@ -25,7 +25,7 @@ from pilotage.match.share import Shares
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer, connect
 
-MINE = Address("abcd1234")
+MINE = HubIdentity("abcd1234")
 
 
 class Site:
@@ -39,8 +39,8 @@ class Site:
             self.writer, Matcher(Shares(3600.0)), folder, WallClock(), random.Random(0)
         )
         data: Any = None
-        hub = Hub(self.queue, self.writer, data, Listener(), MINE, str(root), folder)
-        self.place = EdgePlace("mira", Facts("slurm", ("sim",)), hub)
+        hub = EdgeHub(self.queue, self.writer, data, Listener(), MINE, str(root), folder)
+        self.place = EdgePlace("mira", SiteFacts("slurm", ("sim",)), hub)
 
     async def do(self, step: Callable[[Db], Any]) -> Any:
         return await self.writer.run(step)

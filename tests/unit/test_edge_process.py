@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from pilotage.agent import connection, process, settings, status
-from pilotage.agent.live_settings import Followed
+from pilotage.agent.live_settings import LiveSettings
 from pilotage.base import errors
 from pilotage.bus.model import Heartbeat
 from tests import posted
@@ -41,7 +41,7 @@ def written(tmp_path):
 
 def test_settings_that_change_count_and_mistakes_do_not(tmp_path, written):
     async def run() -> None:
-        followed = Followed(tmp_path / "agent.toml")
+        followed = LiveSettings(tmp_path / "agent.toml")
         heard = []
 
         async def other() -> None:
@@ -64,7 +64,7 @@ def test_settings_that_change_count_and_mistakes_do_not(tmp_path, written):
 
 def test_a_site_does_not_become_another_one(tmp_path, written):
     async def run() -> None:
-        followed = Followed(tmp_path / "agent.toml")
+        followed = LiveSettings(tmp_path / "agent.toml")
         file = tmp_path / "agent.toml"
         file.write_text(file.read_text().replace("mira", "theta"))
         await followed.look()
@@ -76,7 +76,7 @@ def test_a_site_does_not_become_another_one(tmp_path, written):
 
 def test_a_certificate_that_is_renewed_is_told_once(tmp_path, written):
     async def run() -> None:
-        followed = Followed(tmp_path / "agent.toml")
+        followed = LiveSettings(tmp_path / "agent.toml")
         told: list[str] = []
         followed.on_renewal.append(told.append)
         await followed.look()
@@ -139,7 +139,7 @@ def test_files_are_named_below_the_folder_wherever_it_is_begun(tmp_path, monkeyp
 
 
 def test_a_password_is_shown_to_nobody(tmp_path):
-    bus = settings.Bus(url="amqps://mira:secret@b:5671/x")
+    bus = settings.SiteBroker(url="amqps://mira:secret@b:5671/x")
     assert bus.place == "amqps://b:5671/x"
     file = settings.write(tmp_path / "agent.toml", "mira", bus, "slurm", ())
     assert file.stat().st_mode & 0o077 == 0
@@ -147,7 +147,7 @@ def test_a_password_is_shown_to_nobody(tmp_path):
 
 def test_whose_jobs_come_by_a_topic_counts_at_once():
     def asked(user: str) -> object:
-        bus = settings.Bus(url="amqps://b/", jobs={"mira": user})
+        bus = settings.SiteBroker(url="amqps://b/", jobs={"mira": user})
         return connection.spoken(posted.settings(bus=bus))
 
     assert asked("argo") == asked("argo")
@@ -156,7 +156,7 @@ def test_whose_jobs_come_by_a_topic_counts_at_once():
 
 def test_a_site_has_one_agent(tmp_path):
     file = tmp_path / "shared" / "agent-mira.json"
-    first, second = process.Owner("aaa", "login1", 1.0), process.Owner("bbb", "login2", 2.0)
+    first, second = process.SiteClaim("aaa", "login1", 1.0), process.SiteClaim("bbb", "login2", 2.0)
     process.claim_site(file, first)
     process.claim_site(file, first)
     with pytest.raises(errors.Conflict, match="login1") as caught:
@@ -171,12 +171,12 @@ def test_a_site_has_one_agent(tmp_path):
 
 def test_the_same_store_at_another_host_is_another_agent(tmp_path):
     file = tmp_path / "agent-mira.json"
-    process.claim_site(file, process.Owner("aaa", "login1", 1.0))
+    process.claim_site(file, process.SiteClaim("aaa", "login1", 1.0))
     with pytest.raises(errors.Conflict):
-        process.claim_site(file, process.Owner("aaa", "login2", 2.0))
+        process.claim_site(file, process.SiteClaim("aaa", "login2", 2.0))
     file.write_bytes(b"")
     with pytest.raises(errors.Conflict) as caught:
-        process.claim_site(file, process.Owner("aaa", "login1", 1.0))
+        process.claim_site(file, process.SiteClaim("aaa", "login1", 1.0))
     assert "--take-over" in caught.value.hint
 
 
@@ -185,9 +185,12 @@ def test_how_an_agent_is_is_found_again(tmp_path):
     state.mkdir()
     with pytest.raises(errors.NotFound, match="no agent has run"):
         status.read(state)
-    seen = status.Look(
+    seen = status.AgentStatus(
         beat=Heartbeat(site="mira", time=1.0, version="1"), parts={"a": "b"},
-        carriers=(status.Connection(trouble="gone"), status.Connection(name="lab", kind="hub")),
+        carriers=(
+            status.ConnectionStatus(trouble="gone"),
+            status.ConnectionStatus(name="lab", kind="hub"),
+        ),
     )  # fmt: skip
     status.write(state, seen)
     assert status.read(state) == seen

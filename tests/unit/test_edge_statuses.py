@@ -13,10 +13,10 @@ from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control, Input, Job, Output, Result, Status
 from pilotage.edge import cancel, message, place, records, silence, statuses
-from pilotage.edge.message import Address, Handoff
-from pilotage.edge.records import Attempt
-from pilotage.edge.silence import Patience
-from pilotage.edge.statuses import Said, own, proved
+from pilotage.edge.message import Handoff, HubIdentity
+from pilotage.edge.records import RemoteAttempt
+from pilotage.edge.silence import SilenceLimits
+from pilotage.edge.statuses import ReceivedWord, own, proved
 from pilotage.job import bulk
 from pilotage.job import records as jobs
 from pilotage.job.model import App, Binding, JobSpec, NewJob, Script, State
@@ -25,8 +25,8 @@ from pilotage.project import tokens
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
-MINE = Address("abcd1234")
-PATIENCE = Patience(ask=10.0, silence=600.0)
+MINE = HubIdentity("abcd1234")
+PATIENCE = SilenceLimits(ask=10.0, silence=600.0)
 SPEC = JobSpec(recipe=App("sim"), name="far", site="mira")
 
 
@@ -62,7 +62,7 @@ def answer(verb: str, state: str = "", *, job: int = 7, draining: bool = False) 
     return Answer(site="mira", time=1.0, verb=verb, results=(one,), draining=draining)  # type: ignore[arg-type]
 
 
-def attempt(db: Db) -> Attempt:
+def attempt(db: Db) -> RemoteAttempt:
     found = records.get(db, 1, 1)
     assert found is not None
     return found
@@ -135,7 +135,7 @@ def test_old_words_and_words_of_others_do_not_count(db: Db):
         said("failed", 9, key="job.1"),
     ]
     assert statuses.hear(db, heard, MINE, 4.0) == []
-    assert statuses.hear(db, [said("failed", 9)], Address("another"), 4.0) == []
+    assert statuses.hear(db, [said("failed", 9)], HubIdentity("another"), 4.0) == []
     assert attempt(db).state == "running"
 
 
@@ -201,7 +201,7 @@ def test_what_arrives_after_it_was_cancelled_unsent_is_cancelled_there(db: Db):
 def test_a_site_is_told_to_cancel_until_it_knows_or_is_believed(db: Db):
     send(db)
     assert not cancel.cancel(db, attempt(db), "enough", MINE, 3.0)
-    over: list[Attempt] = []
+    over: list[RemoteAttempt] = []
     now, told = 3.0, 0
     while not over:
         words = records.due(db, now, 0, 10)
@@ -375,7 +375,7 @@ def test_what_nobody_listened_to_is_sent_as_soon_as_somebody_does(db: Db):
 
 
 def test_by_the_port_a_site_speaks_for_itself_and_by_the_broker_no_longer(db: Db):
-    words = [Said("mira", said("running")), Said("kit", said("running", 2))]
+    words = [ReceivedWord("mira", said("running")), ReceivedWord("kit", said("running", 2))]
     assert proved(words) == [words[0].word]
     assert list(own(db, words)) == [one.word for one in words]
     secret, _ = tokens.mint(db, tokens.TokenScope.AGENT, "", now=1.0, lifetime=60.0, site="mira")

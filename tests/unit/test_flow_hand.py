@@ -10,11 +10,19 @@ from hypothesis import strategies as st
 from pilotage.base import paths
 from pilotage.data.transfer import url
 from pilotage.edge import handoff
-from pilotage.edge.handoff import HUB, Artifact, Piece, Source, Store, Stores, Take
+from pilotage.edge.handoff import (
+    HUB,
+    Artifact,
+    DataStore,
+    DataStores,
+    HandoffSource,
+    InputPiece,
+    Take,
+)
 
 NAMES = st.text(min_size=1, max_size=300)
-SITE = Store("file:///scratch/flows", "sftp://dtn.a.org/scratch/flows", frozenset({"b"}))
-STORES = Stores(
+SITE = DataStore("file:///scratch/flows", "sftp://dtn.a.org/scratch/flows", frozenset({"b"}))
+STORES = DataStores(
     local="file:///p/.pilotage/flows/data", data="https://data.org/flows", here="file:///srv/flows",
     sites={"a": SITE},
 )  # fmt: skip
@@ -65,25 +73,25 @@ def test_data_goes_straight_from_site_to_site_where_all_readers_can_reach_it(
 
 
 def test_without_a_transfer_server_the_hub_keeps_what_only_it_reads():
-    alone = Stores(local="file:///p/x")
-    assert handoff.base(alone, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
+    alone = DataStores(local="file:///p/x")
+    assert handoff.base(alone, HUB, [HUB]) == DataStore("file:///p/x", "file:///p/x")
     assert handoff.base(alone, HUB, ["a"]) is None
     assert handoff.base(alone, "a", [HUB]) is None
-    port = Stores(
+    port = DataStores(
         local="file:///p/x", data="hub://port/data/", here="file:///p/port",
         reaches=lambda site: site in ("a", "b"),
     )  # fmt: skip
-    assert handoff.base(port, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
-    assert handoff.base(port, HUB, ["a"]) == Store(port.here, port.data)
-    assert handoff.base(port, HUB, None) == Store(port.here, port.data)
-    assert handoff.base(port, "a", ["b", HUB]) == Store(port.data, port.data)
+    assert handoff.base(port, HUB, [HUB]) == DataStore("file:///p/x", "file:///p/x")
+    assert handoff.base(port, HUB, ["a"]) == DataStore(port.here, port.data)
+    assert handoff.base(port, HUB, None) == DataStore(port.here, port.data)
+    assert handoff.base(port, "a", ["b", HUB]) == DataStore(port.data, port.data)
     assert handoff.base(port, "a", ["broker"]) is None
     assert handoff.base(port, "broker", [HUB]) is None
     assert handoff.seen(port, "hub://port/data/1/x/", HUB) == "file:///p/port/1/x/"
     assert handoff.seen(port, "hub://port/data/1/x/", "a") == "hub://port/data/1/x/"
-    far = Stores(local="file:///p/x", data="https://data.org/flows")
-    assert handoff.base(far, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
-    assert handoff.base(far, HUB, ["a", HUB]) == Store(far.data, far.data)
+    far = DataStores(local="file:///p/x", data="https://data.org/flows")
+    assert handoff.base(far, HUB, [HUB]) == DataStore("file:///p/x", "file:///p/x")
+    assert handoff.base(far, HUB, ["a", HUB]) == DataStore(far.data, far.data)
 
 
 @given(FOLDERS, st.sampled_from(["a", "b", "c", HUB]))
@@ -106,14 +114,14 @@ def test_everybody_names_the_same_folder_in_their_own_words(
 # -- what is read ----------------------------------------------------------------------------------
 
 
-def source(item: int, *files: str) -> Source:
+def source(item: int, *files: str) -> HandoffSource:
     made = tuple(Artifact(name, 3, f"{at:064x}") for at, name in enumerate(files))
-    return Source(item, f"https://data.org/flows/1/s/{item}/1/", "d" * 64, made)
+    return HandoffSource(item, f"https://data.org/flows/1/s/{item}/1/", "d" * 64, made)
 
 
 def test_all_of_one_task_is_a_folder_pinned_by_its_manifest():
     (one,) = handoff.pieces(Take(step="s"), [source(0, "x")], many=False)
-    assert one == Piece("https://data.org/flows/1/s/0/1/", "", "d" * 64, own=True)
+    assert one == InputPiece("https://data.org/flows/1/s/0/1/", "", "d" * 64, own=True)
     (one,) = handoff.pieces(Take(step="s", path="in/"), [source(0, "x")], many=False)
     assert one.path == "in"
 

@@ -347,7 +347,7 @@ ARGO = {
 
 
 def test_a_legacy_definition_is_a_chain_whose_data_flows() -> None:
-    message = balsam.understand(json.dumps(ARGO).encode()).message
+    message = balsam.read_message(json.dumps(ARGO).encode()).message
     assert isinstance(message, Chain)
     flow = from_chain(message)
     assert list(flow.steps) == ["1-warm-up", "2-sherpa"]

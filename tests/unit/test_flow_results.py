@@ -10,7 +10,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.data.transfer.model import MANIFEST
 from pilotage.edge import folders, reach
-from pilotage.edge.handoff import Piece
+from pilotage.edge.handoff import InputPiece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import Publisher
 from pilotage.edge.reach import Reach
@@ -34,7 +34,7 @@ class Place:
         self.scratch = self.state / "flows" / "scratch"
         self.publisher = Publisher(self.reach, self.stores, self.root, self.scratch)
 
-    async def left(self, name: str, files: dict[str, bytes]) -> Piece:
+    async def left(self, name: str, files: dict[str, bytes]) -> InputPiece:
         """Have a step leave files; return how it is read."""
         source = self.root / "src" / name
         for path, data in files.items():
@@ -42,7 +42,7 @@ class Place:
             (source / path).write_bytes(data)
         url = f"file://{self.data}/{name}/"
         receipt = await self.reach.inside.send(str(source), url)
-        return Piece(url, "", receipt.digest, own=True)
+        return InputPiece(url, "", receipt.digest, own=True)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_the_result_is_among_what_is_left():
 
 async def test_inputs_come_once_and_half_of_them_is_begun_anew(place: Place, tmp_path: Path):
     one = await place.left("one", {"a": b"1", "sub/b": b"22"})
-    two = Piece(f"file://{place.data}/one/sub/b", "in/named", "", own=True)
+    two = InputPiece(f"file://{place.data}/one/sub/b", "in/named", "", own=True)
     folder = tmp_path / "work" / "1"
     # Who was killed has left a part, and another file at its place.
     (folder / "a").mkdir(parents=True)
@@ -110,7 +110,7 @@ async def test_what_is_not_as_it_was_pinned_does_not_come(place: Place, tmp_path
     (place.data / "one" / "a").write_bytes(b"2")
     with pytest.raises(errors.Conflict):
         await folders.bring(place.reach, place.root, [one], tmp_path / "w")
-    file = Piece(f"file://{place.data}/one/a", "", "0" * 64, own=True)
+    file = InputPiece(f"file://{place.data}/one/a", "", "0" * 64, own=True)
     with pytest.raises(errors.Conflict):
         await folders.bring(place.reach, place.root, [file], tmp_path / "w")
     assert folders.read(tmp_path / "w") is None
@@ -124,10 +124,10 @@ async def test_nothing_hidden_and_nothing_outside_is_read_for_a_flow(
 ):
     (place.root / "link").symlink_to(place.state)
     with pytest.raises(errors.Denied):
-        await folders.bring(place.reach, place.root, [Piece(address, "x")], tmp_path / "w")
+        await folders.bring(place.reach, place.root, [InputPiece(address, "x")], tmp_path / "w")
     for url in (f"file://{place.state}/store.db", f"file://{place.data}/", "http://127.0.0.1:1/"):
         with pytest.raises(errors.Denied):
-            await folders.bring(place.reach, place.root, [Piece(url, "x")], tmp_path / "w")
+            await folders.bring(place.reach, place.root, [InputPiece(url, "x")], tmp_path / "w")
 
 
 async def test_outputs_go_out_again_over_whatever_is_there(place: Place, tmp_path: Path):
@@ -176,26 +176,26 @@ def test_small_files_of_the_project_can_go_with_a_message(place: Place):
 async def test_files_of_the_project_are_published_once_for_each_of_their_versions(place: Place):
     (place.root / "geo").mkdir()
     (place.root / "geo" / "x.db").write_text("one")
-    file = await place.publisher.own("1-ab", Piece("geo/x.db", "db"))
-    again = await place.publisher.own("1-ab", Piece("geo/x.db", "other"))
+    file = await place.publisher.own("1-ab", InputPiece("geo/x.db", "db"))
+    again = await place.publisher.own("1-ab", InputPiece("geo/x.db", "other"))
     assert file.url == again.url
     assert content(file.url) == "one"
     assert (len(file.sha256), file.path, again.path) == (64, "db", "other")
-    folder = await place.publisher.own("1-ab", Piece("geo", ""))
+    folder = await place.publisher.own("1-ab", InputPiece("geo", ""))
     assert folder.url.endswith("/")
     (place.root / "geo" / "x.db").write_text("another")
-    new = await place.publisher.own("1-ab", Piece("geo/x.db", "db"))
+    new = await place.publisher.own("1-ab", InputPiece("geo/x.db", "db"))
     assert new.url != file.url
     assert content(file.url) == "one"
     with pytest.raises(errors.NotFound):
-        await place.publisher.own("1-ab", Piece("geo/none", ""))
+        await place.publisher.own("1-ab", InputPiece("geo/none", ""))
 
 
 async def test_more_inputs_than_a_message_can_name_become_one_folder(place: Place):
     pieces = []
     for at in range(40):
         one = await place.left(f"p{at}", {"part": str(at).encode()})
-        pieces.append(Piece(one.url, f"part/{at}", one.sha256, own=True))
+        pieces.append(InputPiece(one.url, f"part/{at}", one.sha256, own=True))
     for _ in range(2):
         made = await place.publisher.bundle("1-ab/merge/0/1~in/", pieces)
         assert [content(f"{made.url}part/{at}/part") for at in range(40)] == list(

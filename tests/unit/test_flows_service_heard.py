@@ -14,8 +14,8 @@ from pilotage.bus.fields import State as Said
 from pilotage.bus.model import Answer, Heartbeat, Result, Status
 from pilotage.bus.port import Message
 from pilotage.edge import message, place, records, silence, statuses
-from pilotage.edge.message import Address, Handoff
-from pilotage.edge.silence import Patience
+from pilotage.edge.message import Handoff, HubIdentity
+from pilotage.edge.silence import SilenceLimits
 from pilotage.flow import dispatch, moves, rerun, step_job
 from pilotage.flow import records as flows
 from pilotage.flow.dispatch import HubCapabilities
@@ -29,8 +29,8 @@ from pilotage.job.model import State
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
-MINE = Address("abcd1234")
-PATIENCE = Patience(ask=10.0, silence=600.0)
+MINE = HubIdentity("abcd1234")
+PATIENCE = SilenceLimits(ask=10.0, silence=600.0)
 STEPS = FlowSteps()
 
 
@@ -78,7 +78,7 @@ def unknown() -> Answer:
 
 def listen(db: Db, word: Status | Answer, now: float, user: str = "site") -> None:
     """Hear a word as the service of sites and the place do, and then the workflow."""
-    words = [word] if any(statuses.own(db, [statuses.Said(user, word)])) else []
+    words = [word] if any(statuses.own(db, [statuses.ReceivedWord(user, word)])) else []
     for row in statuses.hear(db, words, MINE, now, STEPS):
         end = msgspec.structs.replace(place.ending(row, ""), lost=False)
         job_moves.finish(db, row.job, row.number, jobs.get(db, row.job).spec, end, now=now,

@@ -14,7 +14,7 @@ from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Course, Input, Job
 from pilotage.edge import message
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubIdentity
 from pilotage.flow import accept, notify, send, step_job
 from pilotage.flow.model import IntRange, Step
 from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit
@@ -23,7 +23,7 @@ from pilotage.job import template
 from pilotage.job.model import App, Binding, Command
 from pilotage.project.settings import BusSettings, Settings
 
-MINE = Address("abcd1234")
+MINE = HubIdentity("abcd1234")
 
 
 def order(step: Step, **more: Any) -> PlacedOrder:

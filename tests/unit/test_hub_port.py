@@ -19,7 +19,7 @@ from pilotage.data.transfer.kind import hub
 from pilotage.data.transfer.plan import Room
 from pilotage.data.transfer.url import Url
 from pilotage.edge import records
-from pilotage.edge.port_data import Limits, PortData
+from pilotage.edge.port_data import PortData, PortDataLimits
 
 FOLDER = "jobs/mark/1.1/"
 
@@ -28,7 +28,7 @@ class Port:
     """The port, and a site that may write one folder there."""
 
     def __init__(self, top: Path) -> None:
-        self.top, self.port = top, PortData(top, cast("Any", None), Limits(bytes=10**12))
+        self.top, self.port = top, PortData(top, cast("Any", None), PortDataLimits(bytes=10**12))
 
     async def put(
         self, name: str, size: int, body: asyncio.Future[bytes], **more: str

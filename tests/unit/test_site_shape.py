@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pilotage.agent import admission, prepare
 from pilotage.agent.app import policy
-from pilotage.agent.app.model import App, Limits
+from pilotage.agent.app.model import Application, AppLimits
 from pilotage.batch import job as guest
 from pilotage.batch import malleable
 from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
@@ -284,7 +284,7 @@ def test_slurm_shows_what_is_free():
 
 # -- its way through a site ------------------------------------------------------------------------
 
-APP = App(executable="/bin/true", sha256="0" * 64, limits=Limits(nodes=8, time="1h"))
+APP = Application(executable="/bin/true", sha256="0" * 64, limits=AppLimits(nodes=8, time="1h"))
 
 
 def job(nodes: int = 8, time: int = 3600, **least: int) -> Job:

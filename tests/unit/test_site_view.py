@@ -294,7 +294,10 @@ async def post(project: Project) -> None:
     writer = Writer(connect(project.db.path))
     try:
         bodies = [json.dumps(one).encode() for one in MESSAGES]
-        messages = [Message("flow", one, "", tag, reply, "alice") for tag, one in enumerate(bodies)]
+        messages = [
+            Message(topic="flow", body=one, tag=tag, reply=reply, user="alice")
+            for tag, one in enumerate(bodies)
+        ]
         await accept.take(messages, settings, writer, standing, NOW)
     finally:
         writer.close()

@@ -13,8 +13,8 @@ from msgspec import UNSET
 
 from pilotage.agent import outbox, pilots, records
 from pilotage.agent.app import command, hosts, policy
-from pilotage.agent.app.model import App
-from pilotage.agent.model import Accepted, Arrival, Refusal, Refused, back
+from pilotage.agent.app.model import Application
+from pilotage.agent.model import Accepted, JudgedMessage, RefusedMessage, Rejected, reply_to
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
 from pilotage.bus import balsam, key, strict, wire
@@ -25,45 +25,45 @@ from pilotage.edge.order import PILOT
 from pilotage.job.model import Allocation, JobSpec, Resources, Shape
 from pilotage.store import Db
 
-Find = Callable[[str], App]
+Find = Callable[[str], Application]
 _ANOTHER_KEY = "; a key is decided on once: a higher `attempt` asks again"
-#: Fields of a message that nobody understood which help its sender to know it again.
+#: Fields of an unreadable message by which its sender recognises it.
 _SIGNS = ("application", "name", "key", "reply", "job_id", "argo_job_id")
 
 
-def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | Refused:
+def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | Rejected:
     """Decide on the body of a message from a user that the broker has verified."""
     try:
-        understood = balsam.understand(body, settings.site)
+        understood = balsam.read_message(body, settings.site)
     except errors.BadMessage as error:
         stub = guess(body, settings.site)
-        return Refused(kind="message", code="unreadable", reason=_said(error), job=stub)
+        return Rejected(kind="message", code="unreadable", reason=_said(error), job=stub)
     job = understood.message
     if not isinstance(job, Job):
         return _no_job(job, settings.site)
     reason = _place(job, settings)
     if reason:
-        return Refused(kind="message", code="wrong_site", reason=reason, job=job)
+        return Rejected(kind="message", code="wrong_site", reason=reason, job=job)
     if not user:
-        reason = "nobody knows who sent it: the broker has verified no name"
-        return Refused(kind="policy", code="no_user", reason=reason, job=job)
+        reason = "the sender is unknown: the broker has verified no name"
+        return Rejected(kind="policy", code="no_user", reason=reason, job=job)
     if reason := posing(user, settings):
-        return Refused(kind="policy", code="no_user", reason=reason, job=job)
+        return Rejected(kind="policy", code="no_user", reason=reason, job=job)
     try:
         app = find(job.application)
     except errors.NotFound:
-        # Which there are is for those who may use them.
+        # Names of applications are disclosed only to users who may use them.
         reason = f"there is no application `{job.application}` here"
-        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
+        return Rejected(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
     except errors.ConfigError:
         reason = f"the application `{job.application}` cannot be used: its file has a mistake"
-        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
+        return Rejected(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
     return _settled(job, user, app, settings, understood.notes)
 
 
 def _settled(
-    job: Job, user: str, app: App, settings: Settings, notes: tuple[str, ...]
-) -> Accepted | Refused:
+    job: Job, user: str, app: Application, settings: Settings, notes: tuple[str, ...]
+) -> Accepted | Rejected:
     settled = policy.settle(app, job, user)
     verdict = policy.judge(app, settled, user)
     others = (
@@ -73,7 +73,7 @@ def _settled(
     reasons = (*verdict.reasons, *others)
     if reasons:
         code = LIMITS if verdict.limits and not others else "denied"
-        return Refused(kind="policy", code=code, reason="; ".join(reasons), job=job)
+        return Rejected(kind="policy", code=code, reason="; ".join(reasons), job=job)
     return Accepted(
         job=settled,
         key=key.of(job, user),
@@ -85,39 +85,39 @@ def _settled(
 
 
 def posing(user: str, settings: Settings) -> str:
-    """Return why nobody of a broker may have a name; empty if it is not that of a hub."""
+    """Return why a user of a broker is refused: the name is that of a hub; empty if it is not."""
     if settings.carrier or user not in settings.hub_users:
         return ""
     return f"`{user}` is a hub that this agent dials, and no user of the broker"
 
 
-def too_many(new: Accepted, user: str, live: int) -> Refused | None:
+def too_many(new: Accepted, user: str, live: int) -> Rejected | None:
     """Refuse a job of a user who has too many of this application already."""
     if not new.most or live < new.most:
         return None
     reason = f"the user `{user}` has {live} jobs, {new.most} are the most"
-    return Refused(kind="policy", code=BUSY, reason=reason, job=new.job)
+    return Rejected(kind="policy", code=BUSY, reason=reason, job=new.job)
 
 
-def conflict(new: Accepted, before: int) -> Refused:
+def conflict(new: Accepted, before: int) -> Rejected:
     """Refuse another job under a key that is used already."""
     reason = f"its key is that of job {before}, which asked for something else"
-    return Refused(kind="message", code="conflict", reason=reason, job=new.job)
+    return Rejected(kind="message", code="conflict", reason=reason, job=new.job)
 
 
-def forgotten(new: Accepted) -> Refused:
+def forgotten(new: Accepted) -> Rejected:
     """Refuse a job that was here so long ago that nothing is known of it any more."""
     reason = "a job with its key was here, is over, and is forgotten"
-    return Refused(kind="message", code="forgotten", reason=reason, job=new.job)
+    return Rejected(kind="message", code="forgotten", reason=reason, job=new.job)
 
 
-def repeated(new: Accepted, code: str, reason: str) -> Refused:
-    """Refuse a job once more under a key that was refused: its sender may have begun it anew."""
+def repeated(new: Accepted, code: str, reason: str) -> Rejected:
+    """Refuse a job again under a key that was refused: its sender may have lost the answer."""
     said = reason.removesuffix(_ANOTHER_KEY) + _ANOTHER_KEY
-    return Refused(kind="policy", code=code, reason=said, job=new.job)
+    return Rejected(kind="policy", code=code, reason=said, job=new.job)
 
 
-def spec_of(job: Job, app: App, site: str) -> JobSpec:
+def spec_of(job: Job, app: Application, site: str) -> JobSpec:
     """Write the definition of a job; its arguments are made when its data is there."""
     needs = job.resources
     return JobSpec(
@@ -142,13 +142,13 @@ def spec_of(job: Job, app: App, site: str) -> JobSpec:
 
 
 def may_reply(topic: str, settings: Settings) -> bool:
-    """Say whether somebody may have words sent to a topic."""
+    """Return whether status messages may be sent to a topic."""
     known = (settings.status_topic, settings.bus.balsam_status)
     return topic in known or any(matches(one, topic) for one in settings.bus.replies)
 
 
 def guess(body: bytes, site: str) -> Job | None:
-    """Make of a message that nobody understood what its sender needs to know it again."""
+    """Return what can be read of an invalid message, so that its sender recognises the answer."""
     try:
         found = strict.load(body)
     except errors.BadMessage:
@@ -168,27 +168,27 @@ def guess(body: bytes, site: str) -> Job | None:
     return made
 
 
-def _no_job(message: Message, site: str) -> Refused:
+def _no_job(message: Message, site: str) -> Rejected:
     if isinstance(message, Chain):
         reason = "a chain of jobs goes to a hub, which gives each site its own"
         stub = Job(
             site=site, application="unknown", key=message.key, name=message.name,
             reply=message.reply, speech=message.speech,
         )  # fmt: skip
-        return Refused(kind="message", code="wrong_kind", reason=reason, job=stub)
+        return Rejected(kind="message", code="wrong_kind", reason=reason, job=stub)
     kind = type(message).__name__.lower()
     reason = f"it is of the kind `{kind}`, and jobs are taken here"
-    return Refused(kind="message", code="wrong_kind", reason=reason)
+    return Rejected(kind="message", code="wrong_kind", reason=reason)
 
 
 def _place(job: Job, settings: Settings) -> str:
-    """Say why a job is not for this site; nothing if it is."""
+    """Return why a job is not for this site; empty if it is."""
     if job.site != settings.site:
         return f"it is for the site `{job.site}`, and this is `{settings.site}`"
     return ""
 
 
-def _batch(job: Job, app: App, settings: Settings) -> list[str]:
+def _batch(job: Job, app: Application, settings: Settings) -> list[str]:
     """Return what the site does not allow, whatever the application does."""
     if settings.batch.host and app.takes != PILOT:
         return ["the agent reaches its batch system by SSH, and starts pilots there alone"]
@@ -203,8 +203,8 @@ def _batch(job: Job, app: App, settings: Settings) -> list[str]:
     return found
 
 
-def _carried(app: App, job: Job, settings: Settings) -> list[str]:
-    """Say why a job may not carry its inputs."""
+def _carried(app: Application, job: Job, settings: Settings) -> list[str]:
+    """Return why a job may not carry its inputs."""
     if hosts.carries(app.staging, dials=bool(settings.hub.url)):
         return []
     return [
@@ -218,35 +218,37 @@ def _said(error: errors.BadMessage) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
-#: So much is kept of a message that was refused.
+#: Bytes that are kept of a refused message.
 _MOST_KEPT = 4096
 _LONGEST = 10_000
 
 
-def refuse(db: Db, one: Arrival, why: Refused, settings: Settings, now: float) -> None:
-    """Keep a message, tell who watches over the site, and who sent it."""
+def refuse(db: Db, one: JudgedMessage, why: Rejected, settings: Settings, now: float) -> None:
+    """Store a refused message, and report it to the site and to its sender."""
     digest = records.digest(one.user, one.body)
     # A user of the broker who has the name of a hub is answered by the broker.
     to = "" if posing(one.user, settings) else one.user
     reason = why.reason[:_LONGEST]
     kept = pilots.secretless(one.body)[:_MOST_KEPT]
-    buried = Refusal(digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1)
-    count = records.bury(db, buried)
+    buried = RefusedMessage(
+        digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1
+    )
+    count = records.store_refused(db, buried)
     if count == 1:
         told = _refusal(one, why, settings, now)
         records.send(db, to, settings.refused_topic, wire.encode(told), now)
-    # One that comes anew asks anew; the same delivery once more does not.
+    # A new message is answered again; a repeated delivery of the same one is not.
     if why.job is not None and (count == 1 or not one.again):
         _answer(db, to, why, settings, now)
 
 
-def _answer(db: Db, user: str, why: Refused, settings: Settings, now: float) -> None:
+def _answer(db: Db, user: str, why: Rejected, settings: Settings, now: float) -> None:
     job = why.job
     if job is None:
         return
-    known = back(job)
+    known = reply_to(job)
     if known.reply and not may_reply(known.reply, settings):
-        known = back(bus.Job(site=job.site, application=job.application, speech=job.speech))
+        known = reply_to(bus.Job(site=job.site, application=job.application, speech=job.speech))
     status = bus.Status(
         site=settings.site, job=0, key=job.key, job_id=job.job_id, argo_job_id=job.argo_job_id,
         seq=1, state="rejected", step="accept", reason=_reason(why), time=now,
@@ -255,7 +257,7 @@ def _answer(db: Db, user: str, why: Refused, settings: Settings, now: float) -> 
     records.send(db, user, outbox.status_topic(known, settings), body, now)
 
 
-def _refusal(one: Arrival, why: Refused, settings: Settings, now: float) -> bus.Refusal:
+def _refusal(one: JudgedMessage, why: Rejected, settings: Settings, now: float) -> bus.Refusal:
     job = why.job
     return bus.Refusal(
         site=settings.site, time=now, user=one.user, topic=one.topic, key=job.key if job else "",
@@ -264,5 +266,5 @@ def _refusal(one: Arrival, why: Refused, settings: Settings, now: float) -> bus.
     )  # fmt: skip
 
 
-def _reason(why: Refused) -> bus.Reason:
+def _reason(why: Rejected) -> bus.Reason:
     return bus.Reason(kind=why.kind, code=why.code, text=why.reason[:_LONGEST])

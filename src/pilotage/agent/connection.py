@@ -16,12 +16,12 @@ from anyio.abc import TaskGroup
 from pilotage.agent import pilots
 from pilotage.agent.controls import Controls
 from pilotage.agent.ingest import Ingest
-from pilotage.agent.live_settings import Followed
+from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.logs import Logs
 from pilotage.agent.outbox import Outbox
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Hub, Settings
-from pilotage.agent.status import Connection
+from pilotage.agent.settings import DialledHub, Settings
+from pilotage.agent.status import ConnectionStatus
 from pilotage.base import errors, units
 from pilotage.base.supervise import Supervisor
 from pilotage.bus import wire
@@ -30,7 +30,7 @@ from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.edge.port import keys
-from pilotage.edge.port.bus import HubBus, Pace
+from pilotage.edge.port.bus import HubBus, LinkTiming
 from pilotage.link import connect
 from pilotage.node.dial import Route
 from pilotage.project.folder import ProjectFolder
@@ -41,20 +41,20 @@ _log = logging.getLogger("pilotage.edge")
 _AGAIN_S = 2.0
 
 
-class Beat:
+class Heartbeats:
     """Publishes heartbeats: the first at once, and each with the facts of its moment."""
 
     def __init__(
         self, bus: Bus, settings: Callable[[], Settings],
         facts: Callable[[], Awaitable[Heartbeat]],
     ) -> None:  # fmt: skip
-        """Take who knows how the site is."""
+        """Take a function that returns the facts of a heartbeat."""
         self._bus = bus
         self._settings = settings
         self._facts = facts
 
     async def run(self) -> None:
-        """Beat until cancelled; one that the bus does not take is old by the next."""
+        """Send heartbeats until cancelled; one that fails is not sent again later."""
         trouble = ""
         while True:
             settings = self._settings()
@@ -67,14 +67,14 @@ class Beat:
                 pause = min(pause, _AGAIN_S)
                 if str(error) != trouble:
                     trouble = str(error)
-                    _log.warning("the hub does not hear this site, trying again: %s", error)
+                    _log.warning("cannot send a heartbeat: %s; retrying", error)
             await anyio.sleep(pause)
 
 
 _UNKNOWN = "not connected yet"
 
 
-class Carrier(Bus, Protocol):
+class ConnectedBus(Bus, Protocol):
     """A bus over a connection, which is made inside `async with`."""
 
     @property
@@ -83,7 +83,7 @@ class Carrier(Bus, Protocol):
         ...
 
     def renew(self) -> None:
-        """Connect anew, with the certificates that there are now."""
+        """Reconnect with the current certificates."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -91,11 +91,11 @@ class Carrier(Bus, Protocol):
     async def __aexit__(self, *what: object) -> None: ...
 
 
-class Parties(msgspec.Struct, frozen=True):
-    """What is done with what is heard, and who knows how the site is."""
+class AgentServices(msgspec.Struct, frozen=True):
+    """Services of the agent that its connections share."""
 
     project: ProjectFolder
-    settings: Followed
+    settings: LiveSettings
     parts: Supervisor
     writer: Writer
     open_reader: Callable[[], Db]
@@ -105,21 +105,21 @@ class Parties(msgspec.Struct, frozen=True):
     beat: Callable[[Settings], Awaitable[Heartbeat]]
 
 
-class Talk:
+class Connection:
     """Jobs and controls come in by one carrier, status messages and heartbeats go out."""
 
-    def __init__(self, carrier: str, among: Parties) -> None:
+    def __init__(self, carrier: str, services: AgentServices) -> None:
         """Take the name of the carrier; nothing happens before `run`."""
-        self._name, self._among = carrier, among
-        self._known = among.settings().by(carrier)
-        self._bus: Carrier | None = None
+        self._name, self._services = carrier, services
+        self._known = services.settings().by(carrier)
+        self._bus: ConnectedBus | None = None
         self._outbox: Outbox | None = None
         self._ingests: list[Ingest] = []
         self._taking = True
 
     def settings(self) -> Settings:
         """Return the settings of this carrier; once it is named no more, those it had."""
-        now = self._among.settings()
+        now = self._services.settings()
         if self._name in now.carriers:
             self._known = now.by(self._name)
         return self._known
@@ -141,68 +141,70 @@ class Talk:
             one.taking = jobs
 
     def renew(self) -> None:
-        """Connect again, with the certificates and the token that there are now."""
+        """Reconnect with the current certificates and token."""
         if self._bus:
             self._bus.renew()
 
     async def run(self) -> None:
-        """Speak with the broker or the hub that the settings name, until cancelled."""
+        """Stay connected to the broker or hub of the settings until cancelled."""
         while True:
             settings = self.settings()
             async with self._carrier(settings) as bus, anyio.create_task_group() as tasks:
                 self._bus = bus
                 tasks.start_soon(self._converse, bus, settings)
-                await self._among.settings.other(
+                await self._services.settings.other(
                     lambda _: spoken(self.settings()), spoken(settings)
                 )
-                _log.info("connecting to %s again, under other settings", settings.source)
+                _log.info("reconnecting to %s: its settings have changed", settings.source)
                 tasks.cancel_scope.cancel()
 
-    def _carrier(self, settings: Settings) -> Carrier:
+    def _carrier(self, settings: Settings) -> ConnectedBus:
         hub = settings.hub
         if not hub.url:
             return _amqp(settings)
-        project = self._among.project
+        project = self._services.project
         kept = _keys(settings, project.state, project.clock.now)
-        pace = Pace(beat=hub.heartbeat, patience=hub.patience, retry=hub.retry, renew=keys.RENEW_S)
+        pace = LinkTiming(
+            beat=hub.heartbeat, patience=hub.patience, retry=hub.retry, renew=keys.RENEW_S
+        )
         way = functools.partial(_way, hub)
         return HubBus(
             functools.partial(keys.dial, way, settings.site, kept, hub.heartbeat), pace, hub.user
         )
 
-    async def _converse(self, bus: Carrier, settings: Settings) -> None:
-        among, mine = self._among, self.settings
-        now, poke = among.project.clock.now, among.poke
+    async def _converse(self, bus: ConnectedBus, settings: Settings) -> None:
+        services, mine = self._services, self.settings
+        now, poke = services.project.clock.now, services.poke
         label = f"{self._name}: " if self._name else ""
         self._ingests = []
         self._outbox = Outbox(
-            bus, among.writer, among.open_reader, mine, now,
+            bus, services.writer, services.open_reader, mine, now,
             lambda: any(one.crowded for one in self._ingests),
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
 
             def keep(name: str, part: Callable[[], Awaitable[None]]) -> None:
-                tasks.start_soon(among.parts.keep, f"{label}{name}", part)
+                tasks.start_soon(services.parts.keep, f"{label}{name}", part)
 
             for topic, unnamed in settings.job_topics.items():
-                one = Ingest(bus, among.writer, among.registry, mine, now, poke)
+                one = Ingest(bus, services.writer, services.registry, mine, now, poke)
                 one.taking = self._taking
                 self._ingests.append(one)
                 keep(f"jobs by {topic}", functools.partial(one.run, topic, unnamed))
-            logs = Logs(self._outbox.publish, among.open_reader, mine)
-            keep("controls", Controls(bus, among.writer, mine, now, poke, logs.follow).run)
+            logs = Logs(self._outbox.publish, services.open_reader, mine)
+            keep("controls", Controls(bus, services.writer, mine, now, poke, logs.follow).run)
             keep("status messages", self._outbox.run)
             keep("logs", logs.run)
-            keep("heartbeats", Beat(bus, mine, lambda: among.beat(mine())).run)
+            keep("heartbeats", Heartbeats(bus, mine, lambda: services.beat(mine())).run)
 
 
 def spoken(settings: Settings) -> object:
-    """Return what is another one if the broker is to be called anew."""
-    # Whose jobs come by a topic must not be as it was once the site says otherwise.
+    """Return the settings whose change needs a new connection."""
+    # A changed user of a topic takes effect at once.
     return settings.hub, _broker(settings), settings.job_topics
 
 
-def _amqp(settings: Settings) -> Carrier:
+def _amqp(settings: Settings) -> ConnectedBus:
     try:
         from pilotage.bus.amqp.bus import AmqpBus  # agents that dial a hub do not need it
     except ImportError as error:
@@ -211,8 +213,8 @@ def _amqp(settings: Settings) -> Carrier:
     return AmqpBus(_broker(settings))
 
 
-def _way(hub: Hub) -> Route:
-    """Say how the hub is reached; what is not encrypted must not leave this machine."""
+def _way(hub: DialledHub) -> Route:
+    """Return the route to the hub; unencrypted connections must not leave this machine."""
     way = connect.route(hub.url, hub.proxy or None, hub.ca)
     if way.tls is None and not connect.is_near(way):
         message = f"{hub.url} is not encrypted and leaves this machine"
@@ -220,10 +222,10 @@ def _way(hub: Hub) -> Route:
     return way
 
 
-def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.Keys:
-    """Return what proves the site at a hub: each hub has a folder of its own."""
+def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.AgentKeys:
+    """Return the keys of the site at a hub; each hub has a folder of its own."""
     folder = state / "hubs" / settings.carrier if settings.carrier else state
-    return keys.Keys(folder, settings.hub.token_file, now)
+    return keys.AgentKeys(folder, settings.hub.token_file, now)
 
 
 def home(settings: Settings, state: Path, now: Callable[[], float]) -> Home | None:
@@ -245,52 +247,52 @@ def _bracketed(host: str) -> str:
 
 
 def _broker(settings: Settings) -> Broker:
-    """Say how the broker is spoken with; one agent at a time gets jobs."""
+    """Return the settings of the broker; one agent at a time gets jobs."""
     bus = settings.bus
     same = {name: getattr(bus, name) for name in Broker.__struct_fields__ if hasattr(bus, name)}
     single = (*settings.job_topics, settings.control_topic)
     return msgspec.structs.replace(Broker(**same), single=single)
 
 
-class _Kept(msgspec.Struct):
-    """One carrier, and since when its connection is as it is."""
+class _Open(msgspec.Struct):
+    """One connection with its last known problem."""
 
-    talk: Talk
+    connection: Connection
     scope: anyio.CancelScope
     trouble: str
     since: float
 
 
-class Carriers:
-    """Speaks with each carrier that the settings name; none of them disturbs another."""
+class Connections:
+    """Connections to the broker and hubs of the settings; failures of one do not affect others."""
 
-    def __init__(self, among: Parties) -> None:
-        """Get ready; nothing happens before `run`."""
-        self._among = among
-        self._kept: dict[str, _Kept] = {}
+    def __init__(self, services: AgentServices) -> None:
+        """Prepare; `run` starts it."""
+        self._services = services
+        self._kept: dict[str, _Open] = {}
         self._taking = True
-        among.settings.on_renewal.append(self._renew)
+        services.settings.on_renewal.append(self._renew)
 
     @property
     def away(self) -> frozenset[str]:
         """The users that are hubs without a connection."""
-        talks = [one.talk for one in self._kept.values() if one.talk.trouble]
-        return frozenset(one.settings().hub.user for one in talks if one.settings().hub.url)
+        connections = [one.connection for one in self._kept.values() if one.connection.trouble]
+        return frozenset(one.settings().hub.user for one in connections if one.settings().hub.url)
 
     def waiting(self, carrier: str) -> int:
         """Return how many status messages wait to be sent by a carrier."""
         kept = self._kept.get(carrier)
-        return kept.talk.waiting if kept else 0
+        return kept.connection.waiting if kept else 0
 
-    def connections(self) -> tuple[Connection, ...]:
-        """Describe how it goes with each carrier, and since when."""
+    def connections(self) -> tuple[ConnectionStatus, ...]:
+        """Return the state of each connection, and since when."""
         found = []
         for name, one in self._kept.items():
-            settings, trouble = one.talk.settings(), one.talk.trouble
+            settings, trouble = one.connection.settings(), one.connection.trouble
             if trouble != one.trouble:
-                one.trouble, one.since = trouble, self._among.project.clock.now()
+                one.trouble, one.since = trouble, self._services.project.clock.now()
             found.append(
-                Connection(
+                ConnectionStatus(
                     name=name, kind="hub" if settings.hub.url else "broker",
                     place=settings.source, site=settings.site, trouble=trouble, since=one.since,
                     user=settings.hub.user if settings.hub.url else "",
@@ -302,21 +304,21 @@ class Carriers:
         """Take jobs, or leave them where they come from."""
         self._taking = jobs
         for one in self._kept.values():
-            one.talk.take(jobs=jobs)
+            one.connection.take(jobs=jobs)
 
     async def run(self) -> None:
-        """Speak with all carriers until cancelled."""
-        settings = self._among.settings
+        """Stay connected to all carriers until cancelled."""
+        settings = self._services.settings
         try:
             async with anyio.create_task_group() as tasks:
                 while True:
                     dialled = _dialled(settings())
                     cancel = functools.partial(
                         pilots.cancel_unserved, settings=settings(),
-                        now=self._among.project.clock.now(),
+                        now=self._services.project.clock.now(),
                     )  # fmt: skip
-                    if await self._among.writer.run(cancel):
-                        self._among.poke()
+                    if await self._services.writer.run(cancel):
+                        self._services.poke()
                     self._follow(tasks, settings().carriers)
                     await settings.other(_dialled, dialled)
         finally:
@@ -328,23 +330,23 @@ class Carriers:
             self._kept.pop(name).scope.cancel()
         for name in names:
             if name not in self._kept:
-                talk = Talk(name, self._among)
-                talk.take(jobs=self._taking)
-                now = self._among.project.clock.now()
-                kept = _Kept(talk, anyio.CancelScope(), talk.trouble, now)
+                connection = Connection(name, self._services)
+                connection.take(jobs=self._taking)
+                now = self._services.project.clock.now()
+                kept = _Open(connection, anyio.CancelScope(), connection.trouble, now)
                 self._kept[name] = kept
                 tasks.start_soon(self._keep, name, kept)
 
-    async def _keep(self, name: str, kept: _Kept) -> None:
+    async def _keep(self, name: str, kept: _Open) -> None:
         label = f"messages of {name}" if name else "messages"
         with kept.scope:
-            await self._among.parts.keep(label, kept.talk.run)
+            await self._services.parts.keep(label, kept.connection.run)
 
     def _renew(self, carrier: str) -> None:
         if carrier in self._kept:
-            self._kept[carrier].talk.renew()
+            self._kept[carrier].connection.renew()
 
 
 def _dialled(settings: Settings) -> object:
-    """Return what is another value if a carrier comes or goes."""
+    """Return the settings whose change opens or closes a connection."""
     return settings.carriers, sorted(one.user for one in settings.dialled.values())

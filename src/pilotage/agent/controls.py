@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import anyio
 import msgspec
 
-from pilotage.agent import admission, caps, records
+from pilotage.agent import admission, job_limits, records
 from pilotage.agent.admission import refuse
-from pilotage.agent.model import Arrival, Refused
+from pilotage.agent.model import JudgedMessage, Rejected
 from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors
 from pilotage.batch import records as sites
 from pilotage.bus import wire
-from pilotage.bus.model import Answer, Control, Follow, Result, Wanted
+from pilotage.bus.model import Answer, Control, Follow, FollowedJob, Result
 from pilotage.bus.port import Bus, Message
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
@@ -32,20 +32,20 @@ _LONGEST = 400
 _MOST_RESULTS = 1000
 
 
-class Obeyed(msgspec.Struct, frozen=True):
-    """What came of a control."""
+class ControlResult(msgspec.Struct, frozen=True):
+    """The result of a control."""
 
-    #: For who waits for an answer.
+    #: Answers to a request.
     answers: tuple[bytes, ...] = ()
-    #: Whether anything is otherwise now.
+    #: Whether anything has changed.
     changed: bool = False
     #: Jobs whose streams are to be sent while they run, by number, and for how many seconds.
-    follow: Mapping[int, Wanted] = {}
+    follow: Mapping[int, FollowedJob] = {}
     seconds: float = 0.0
 
 
-def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
-    """Do what a control says if its sender may, and write the answer."""
+def execute(db: Db, message: Message, settings: Settings, now: float) -> ControlResult:
+    """Execute a control if its sender may, and store the answer."""
     user = message.user
     try:
         control = wire.decode(message.body)
@@ -62,7 +62,7 @@ def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
     digest = records.digest(f"{user}\n{message.key}", message.body)
     if once and message.again and (before := records.answered(db, digest)):
         # It was done, though the broker was not told; once more would be one attempt more.
-        return Obeyed((before,))
+        return ControlResult((before,))
     answer = _do(db, control, user, settings, now)
     parts = tuple(wire.encode(part) for part in _parts(answer))
     if once:
@@ -70,16 +70,16 @@ def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
     if control.reply:
         for part in parts:
             records.send(db, user, control.reply, part, now)
-    return Obeyed(parts, changed=control.verb != "query")
+    return ControlResult(parts, changed=control.verb != "query")
 
 
-def _follow(db: Db, asked: Follow, user: str, *, boss: bool) -> Obeyed:
-    """Have the streams of jobs sent; a job that the user may not know of is left out."""
+def _follow(db: Db, asked: Follow, user: str, *, boss: bool) -> ControlResult:
+    """Follow the output of jobs; unknown jobs are left out."""
     found = {_keyed(db, one.key, user, boss=boss): one for one in asked.jobs if one.key}
     found.pop(0, None)
     for number in found:
         records.follow(db, number)
-    return Obeyed(follow=found, seconds=asked.seconds)
+    return ControlResult(follow=found, seconds=asked.seconds)
 
 
 def _keyed(db: Db, key: str, user: str, *, boss: bool) -> int:
@@ -95,7 +95,7 @@ def _check_sender(control: Control | Follow, user: str, settings: Settings) -> N
         message = f"it is for the site `{control.site}`, and this is `{settings.site}`"
         raise errors.BadMessage(message, field="site")
     if not user:
-        raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+        raise errors.Denied("the sender is unknown: the broker has verified no name")
     if reason := admission.posing(user, settings):
         raise errors.Denied(reason)
 
@@ -109,17 +109,17 @@ def _check(control: Control, user: str, settings: Settings) -> None:
 
 def _refused(
     db: Db, message: Message, error: errors.PilotageError, settings: Settings, now: float
-) -> Obeyed:
+) -> ControlResult:
     denied = isinstance(error, errors.Denied)
-    why = Refused(
+    why = Rejected(
         kind="policy" if denied else "message",
         code="denied" if denied else "unreadable",
         reason=str(error),
     )
-    arrival = Arrival(message.user, message.topic, message.body, why, message.again)
+    arrival = JudgedMessage(message.user, message.topic, message.body, why, message.again)
     refuse(db, arrival, why, settings, now)
     answer = Answer(site=settings.site, time=now, ok=False, text=str(error)[:_LONGEST])
-    return Obeyed((wire.encode(answer),))
+    return ControlResult((wire.encode(answer),))
 
 
 def _do(db: Db, control: Control, user: str, settings: Settings, now: float) -> Answer:
@@ -134,12 +134,12 @@ def _do(db: Db, control: Control, user: str, settings: Settings, now: float) -> 
     asker = _Asker(db, control, user, boss=boss, now=now)
     results = tuple(asker.results())
     if control.verb in ("release", "retry"):
-        caps.settle(db, settings.limits, now)
+        job_limits.settle(db, settings.limits, now)
     return msgspec.structs.replace(answer, results=results)
 
 
 class _Asker:
-    """Does one thing to job after job."""
+    """Applies one control to each of its jobs."""
 
     def __init__(self, db: Db, control: Control, user: str, *, boss: bool, now: float) -> None:
         self._db = db
@@ -222,14 +222,14 @@ _AHEAD = 20
 
 
 class Controls:
-    """Hears controls of the site."""
+    """Receives controls of the site."""
 
     def __init__(
         self, bus: Bus, writer: Writer, settings: Callable[[], Settings],
         now: Callable[[], float], poke: Callable[[], None],
-        follow: Callable[[Mapping[int, Wanted], float], None],
+        follow: Callable[[Mapping[int, FollowedJob], float], None],
     ) -> None:  # fmt: skip
-        """Get ready; `poke` is called when something was changed.
+        """Prepare; `poke` is called when something was changed.
 
         `follow` is given jobs whose streams are to be sent, and for how long.
         """
@@ -241,7 +241,7 @@ class Controls:
         self._follow = follow
 
     async def run(self) -> None:
-        """Obey until cancelled."""
+        """Execute controls until cancelled."""
         trouble = ""
         while True:
             try:
@@ -258,8 +258,8 @@ class Controls:
 
     async def _one(self, message: Message) -> None:
         plain = msgspec.structs.replace(message, reply=_nobody)
-        step = functools.partial(obey, message=plain, settings=self._settings(), now=self._now())
-        obeyed: Obeyed = await self._writer.run(step)
+        step = functools.partial(execute, message=plain, settings=self._settings(), now=self._now())
+        obeyed: ControlResult = await self._writer.run(step)
         crash.point("edge.obeyed")
         await self._bus.ack(message)
         if obeyed.changed:
@@ -271,4 +271,4 @@ class Controls:
 
 
 async def _nobody(_: bytes) -> None:
-    """Answer to nobody: the store must not wait for the bus."""
+    """Discard an answer: the store must not wait for the bus."""

@@ -22,15 +22,15 @@ import anyio
 import msgspec
 from anyio.to_thread import run_sync
 
-from pilotage.agent import aside, pilots, prepare, records, shortage, staging
-from pilotage.agent.app.model import App
+from pilotage.agent import pilots, prepare, records, shortage, side_program, staging
+from pilotage.agent.app.model import Application
 from pilotage.agent.app.trust import Trust
-from pilotage.agent.contents import Contents
+from pilotage.agent.input_cache import InputCache
 from pilotage.agent.model import Blame
-from pilotage.agent.prepare import Kept
+from pilotage.agent.prepare import PreparedJob
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
-from pilotage.agent.staging import Errand, Lanes
+from pilotage.agent.staging import TransferJob, TransferSlots
 from pilotage.base import crash, errors, text, units
 from pilotage.batch.job import Guest, Room
 from pilotage.batch.remote import Remote
@@ -57,8 +57,8 @@ async def _direct(settings: Settings, url: str) -> str:
     return pilots.link(settings, url)
 
 
-class EdgeData:
-    """Sees to the data of all jobs of an agent."""
+class JobData:
+    """Stages the data of all jobs of an agent."""
 
     def __init__(
         self, remote: Remote, writer: Writer, state: Path, registry: Registry,
@@ -78,15 +78,15 @@ class EdgeData:
         self._now = now
         self._trust = Trust()
         self._home, self._link = home, link
-        self._lanes = Lanes(lambda: settings().limits.transfers)
-        self._contents = Contents(lambda: units.size(settings().limits.cache))
+        self._slots = TransferSlots(lambda: settings().limits.transfers)
+        self._contents = InputCache(lambda: units.size(settings().limits.cache))
         self._streams = Streams(remote, state)
         self._busy: set[asyncio.Task[Any]] = set()
 
     @property
-    def lanes(self) -> Lanes:
-        """Where all transfers of this site go."""
-        return self._lanes
+    def slots(self) -> TransferSlots:
+        """The transfer slots of this site."""
+        return self._slots
 
     @property
     def apart(self) -> bool:
@@ -99,11 +99,11 @@ class EdgeData:
         return True
 
     async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
-        """Bring what jobs have written so far to where commands look for it."""
+        """Fetch the output of jobs so far for commands that show it."""
         await self._streams.bring(some)
 
     async def close(self) -> None:
-        """End what is under way: no program is left behind."""
+        """Stop all transfers and programs."""
         for task in self._busy:
             task.cancel()
         if self._busy:
@@ -112,7 +112,7 @@ class EdgeData:
     # -- before the job --------------------------------------------------------------------------
 
     async def bring(self, one: Guest) -> None:
-        """Have the folder of a job ready, and say in the guest what runs there."""
+        """Prepare the folder of a job, and set in `one` what runs there."""
         with self._working():
             job, user = await self._writer.run(lambda db: _asked(db, one))
             root = (await self._remote.ready()).root
@@ -134,7 +134,7 @@ class EdgeData:
             await self._writer.run(lambda db: self._ready(db, one, kept.read))
 
     async def _bring_pilot(self, one: Guest, job: Job, user: str, root: str) -> None:
-        """Say what starts a pilot; all that it needs is in its order, wherever its site is."""
+        """Prepare the start of a pilot; all that it needs is in its order, wherever its site is."""
         settings = self._settings()
         settings = settings.by(settings.carrier_of(user))
         app = await run_sync(self._registry.find, PILOT)
@@ -146,23 +146,27 @@ class EdgeData:
         filled = pilots.command(app, job, settings, program, link)
         one.spec, one.folder = prepare.spec_of(one.spec, filled, root), root
 
-    def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
-        """See that a job may run, and what is there of it already."""
+    def _look(
+        self, one: Guest, job: Job, user: str, folder: str
+    ) -> tuple[Application, PreparedJob | None]:
+        """Check that a job may run, and load its prepared state."""
         app = self._registry.find(job.application)
         prepare.check(app, job, user)
         self._trust.require(app)
         if prepare.plain(app, job):
             _make(self._spare(), folder)
-            return app, Kept()
+            return app, PreparedJob()
         return app, _known(self._file(one), folder)
 
-    async def _prepare(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Kept:
+    async def _prepare(
+        self, one: Guest, app: Application, job: Job, user: str, folder: str
+    ) -> PreparedJob:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
-        errand = self._errand(one, app, job, user, folder)
+        transfer = self._transfer(one, app, job, user, folder)
         beside = f"{folder}.in"
-        await run_sync(_make, errand.spare, folder, beside)
-        read = await staging.fetch(errand, beside, self._lanes, self._contents)
+        await run_sync(_make, transfer.spare, folder, beside)
+        read = await staging.fetch(transfer, beside, self._slots, self._contents)
         if job.config and app.takes == "parameters":
             await run_sync(prepare.write_config, job, folder, beside)
         if app.takes != "parameters":
@@ -183,7 +187,7 @@ class EdgeData:
         return kept
 
     def _ready(self, db: Db, one: Guest, read: int) -> None:
-        """Write down that a job can be submitted; one that is further stays there."""
+        """Record that a job can be submitted; one that is further stays there."""
         if read:
             records.brought(db, one.claim.job, read)
         if db.value("edge_staging", job=one.claim.job):
@@ -191,7 +195,7 @@ class EdgeData:
             moves.progress(db, [one.attempt], State.READY, "", self._now())
 
     async def shaped(self, one: Guest) -> None:
-        """Fill the application in anew, for the shape that a job has got."""
+        """Fill in the application again, for the shape that a job has got."""
         with self._working():
             job, _ = await self._writer.run(lambda db: _asked(db, one))
             async with self._blaming(one):
@@ -199,14 +203,14 @@ class EdgeData:
                 kept = await run_sync(prepare.read, self._file(one))
                 if not prepare.plain(app, job):
                     kept = self._required(one, kept)
-                filled = prepare.fill(app, job, kept or Kept(), one.claim.job)
+                filled = prepare.fill(app, job, kept or PreparedJob(), one.claim.job)
             one.spec = prepare.spec_of(one.spec, filled, one.folder)
             one.binding = Binding(data=dict(filled.calls))
 
     # -- after it --------------------------------------------------------------------------------
 
     async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
-        """Say whether anything is still to be done after a job."""
+        """Return whether anything is still to be done after a job."""
         del found
         job, _ = await self._writer.run(lambda db: _asked(db, one))
         if job.application == PILOT:
@@ -219,7 +223,7 @@ class EdgeData:
         if not kept.leaves or kept.sent:
             return False
         step: Step = "postprocess" if _to_run(kept) else "stage_out"
-        # The state changes next, and that is told.
+        # The state changes next, and that is reported.
         await self._writer.run(lambda db: records.step(db, one.claim.job, step))
         return True
 
@@ -240,19 +244,19 @@ class EdgeData:
                     kept = await self._keep(one, kept, postprocessed=True)
                     crash.point("stage.postprocessed")
                 if job.outputs:
-                    errand = self._errand(one, app, job, user, folder)
-                    kept = await self._send(one, errand, kept)
+                    transfer = self._transfer(one, app, job, user, folder)
+                    kept = await self._send(one, transfer, kept)
                 await self._keep(one, kept, sent=True)
             crash.point("stage.sent")
 
-    async def _send(self, one: Guest, errand: Errand, kept: Kept) -> Kept:
+    async def _send(self, one: Guest, transfer: TransferJob, kept: PreparedJob) -> PreparedJob:
         await self._step(one, "stage_out")
-        prepare.check_outputs(errand.app, errand.job)
+        prepare.check_outputs(transfer.app, transfer.job)
         again = kept.sending or await run_sync(self._sent_before, one)
         kept = await self._keep(one, kept, sending=True)
-        beside = f"{errand.folder}.out"
+        beside = f"{transfer.folder}.out"
         try:
-            left = await staging.send(errand, beside, self._lanes, again=again)
+            left = await staging.send(transfer, beside, self._slots, again=again)
         except errors.Conflict:
             # What is there is another's, and stays so when the job is tried again.
             await self._keep(one, kept, sending=again)
@@ -262,7 +266,7 @@ class EdgeData:
         return kept
 
     def _sent_before(self, one: Guest) -> bool:
-        """Say whether an earlier attempt may have sent a part of what it left."""
+        """Return whether an earlier attempt may have sent a part of what it left."""
         job, attempt = one.attempt
         files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
         return any(kept.sending for kept in map(prepare.read, files) if kept)
@@ -275,8 +279,8 @@ class EdgeData:
         folder = f"{root}/{FOLDER}/{one.key}"
 
         def remove() -> None:
-            # An earlier process may have begun something for it that nobody ended.
-            aside.sweep(lock)
+            # An earlier process may have left a program running.
+            side_program.sweep(lock)
             lock.unlink(missing_ok=True)
             for beside in (f"{folder}.in", f"{folder}.out") if root else ():
                 _remove(beside)
@@ -288,19 +292,21 @@ class EdgeData:
     def _file(self, one: Guest) -> Path:
         return self._state / FOLDER / f"{one.key}.json"
 
-    def _required(self, one: Guest, kept: Kept | None) -> Kept:
+    def _required(self, one: Guest, kept: PreparedJob | None) -> PreparedJob:
         if kept is None:
             # To guess that nothing is left to do would be to lose its results.
             raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
         return kept
 
-    async def _keep(self, one: Guest, kept: Kept, **changes: bool) -> Kept:
+    async def _keep(self, one: Guest, kept: PreparedJob, **changes: bool) -> PreparedJob:
         kept = msgspec.structs.replace(kept, **changes)
         await run_sync(prepare.write, self._file(one), kept)
         return kept
 
-    def _errand(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Errand:
-        return Errand(
+    def _transfer(
+        self, one: Guest, app: Application, job: Job, user: str, folder: str
+    ) -> TransferJob:
+        return TransferJob(
             app=app, job=job, key=one.key, folder=folder, user=user,
             keys=self._settings().credentials, spare=self._spare(), told=self._tell(one),
             home=self._home(user),
@@ -309,12 +315,14 @@ class EdgeData:
     def _spare(self) -> int:
         return units.size(self._settings().limits.free)
 
-    async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
+    async def _run(
+        self, one: Guest, app: Application, folder: str, what: str, argv: Sequence[str]
+    ) -> None:
         """Run a program of the application in the folder of a job."""
         await run_sync(self._trust.require, app)
         await run_sync(folders.real_folder, folder)
         attempt = moves.attempt_dir(str(self._state / "jobs"), *one.attempt)
-        await aside.run(
+        await side_program.run(
             argv, folder=folder, env=app.env, lock=self._file(one).with_suffix(".lock"),
             output=Path(attempt) / f"{what}.out",
         )  # fmt: skip
@@ -329,12 +337,12 @@ class EdgeData:
         return told
 
     async def _step(self, one: Guest, step: Step) -> None:
-        """Say what is done now, to people too."""
+        """Record the current step, and report it."""
         await self._writer.run(lambda db: records.step(db, one.claim.job, step, self._now()))
 
     @contextlib.asynccontextmanager
     async def _blaming(self, one: Guest) -> AsyncIterator[None]:
-        """Write down whose doing it is if something fails for good."""
+        """Record the cause of a final failure."""
         try:
             with shortage.waits():
                 yield
@@ -347,7 +355,7 @@ class EdgeData:
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
-        """Be waited for by who closes."""
+        """Register a task that `close` waits for."""
         task = asyncio.current_task()
         if task is not None:
             self._busy.add(task)
@@ -359,7 +367,7 @@ class EdgeData:
 
 
 def blame(error: errors.PilotageError) -> tuple[Blame, str]:
-    """Say whose doing a failure is, in the words of status messages."""
+    """Return the class and code of a failure for status messages."""
     match error:
         case errors.NeedsCredential():
             return "credential", "credential"
@@ -385,17 +393,17 @@ def _asked(db: Db, one: Guest) -> tuple[Job, str]:
     return job, records.owner_of(db, one.claim.job) or ""
 
 
-def _to_run(kept: Kept) -> bool:
+def _to_run(kept: PreparedJob) -> bool:
     return kept.after and not kept.postprocessed
 
 
-def _known(file: Path, folder: str) -> Kept | None:
+def _known(file: Path, folder: str) -> PreparedJob | None:
     """Read what is kept of an attempt; without its folder that is worth nothing."""
     return prepare.read(file) if os.path.isdir(folder) else None
 
 
 def _make(spare: int, *wanted: str) -> None:
-    """Make folders of a job, which are nobody else's, if so much stays free."""
+    """Create private folders of a job, if enough space stays free."""
     above = os.path.dirname(wanted[0])
     os.makedirs(above, mode=0o700, exist_ok=True)
     staging.check_room(above, spare)
@@ -413,26 +421,26 @@ _LOOK_S = 0.2
 
 
 class Resends:
-    """Sends outputs of jobs that are done once more."""
+    """Sends outputs of completed jobs again on request."""
 
     def __init__(
         self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
-        settings: Callable[[], Settings], lanes: Lanes, now: Callable[[], float],
+        settings: Callable[[], Settings], slots: TransferSlots, now: Callable[[], float],
         home: Callable[[str], Home | None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """Share the lanes of all transfers; nothing happens before `run`."""
+        """Share the slots of all transfers; nothing happens before `run`."""
         self._remote = remote
         self._writer = writer
         self._open_reader = open_reader
         self._registry = registry
         self._settings = settings
-        self._lanes = lanes
+        self._slots = slots
         self._now, self._home = now, home
         self._busy: set[int] = set()
         self._new = asyncio.Event()
 
     async def run(self) -> None:
-        """Send until cancelled; while nobody asks, nothing is done."""
+        """Send requested outputs until cancelled."""
         db, loop = self._open_reader(), asyncio.get_running_loop()
         wake = functools.partial(loop.call_soon_threadsafe, self._new.set)
         with contextlib.closing(db), self._writer.telling(wake):
@@ -473,13 +481,13 @@ class Resends:
         folder = f"{(await self._remote.ready()).root}/{FOLDER}/{key}"
         if not await run_sync(os.path.isdir, folder):
             raise errors.NotFound("its folder is not there any more")
-        errand = Errand(
+        transfer = TransferJob(
             app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
             home=self._home(user),
         )  # fmt: skip
         beside = f"{folder}.out"
         try:
-            return await staging.send(errand, beside, self._lanes, again=True, anew=True)
+            return await staging.send(transfer, beside, self._slots, again=True, force=True)
         finally:
             with anyio.CancelScope(shield=True):
                 await run_sync(functools.partial(shutil.rmtree, beside, ignore_errors=True))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import anyio
 import msgspec
 
-from pilotage.agent import admission, caps, pilots, records
+from pilotage.agent import admission, job_limits, pilots, records
 from pilotage.agent.admission import refuse
-from pilotage.agent.model import Accepted, Arrival, Refused
+from pilotage.agent.model import Accepted, JudgedMessage, Rejected
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors, text
@@ -24,8 +24,8 @@ from pilotage.job.model import JobSpec, State
 from pilotage.store import Db, Writer
 
 
-class Entered(msgspec.Struct):
-    """What became of messages."""
+class Ingested(msgspec.Struct):
+    """Counts of stored and refused messages."""
 
     new: int = 0
     #: Jobs that were there already.
@@ -35,10 +35,12 @@ class Entered(msgspec.Struct):
     queued: bool = False
 
 
-def enter(db: Db, arrivals: Sequence[Arrival], settings: Settings, now: float) -> Entered:
-    """Make jobs of messages, or say why not."""
+def store_messages(
+    db: Db, arrivals: Sequence[JudgedMessage], settings: Settings, now: float
+) -> Ingested:
+    """Store jobs of messages, or refuse them."""
     new = [(one, one.verdict) for one in arrivals if isinstance(one.verdict, Accepted)]
-    door = _Door(db, records.known(db, [one.key.digits for _, one in new]), settings, now)
+    door = _Admission(db, records.known(db, [one.key.digits for _, one in new]), settings, now)
     digests = [records.digest(one.user, one.body) for one, verdict in new if verdict.job.key]
     door.refused = records.refusals(db, digests) if digests else {}
     for one in arrivals:
@@ -49,8 +51,8 @@ def enter(db: Db, arrivals: Sequence[Arrival], settings: Settings, now: float) -
     return door.entered
 
 
-class _Door:
-    """Lets jobs in within one transaction."""
+class _Admission:
+    """Admits jobs within one transaction."""
 
     def __init__(
         self, db: Db, known: dict[str, tuple[int, str]], settings: Settings, now: float
@@ -61,14 +63,14 @@ class _Door:
         self._dialled = bool(settings.hub.url)
         self._now = now
         # What waits for room is older: only what it leaves is for those who come now.
-        self._going, let = caps.settle(db, settings.limits, now)
+        self._active, let = job_limits.settle(db, settings.limits, now)
         self._specs: dict[str, int] = {}
         #: By digest, code and reason with which a message with a key was refused before.
         self.refused: dict[str, tuple[str, str]] = {}
-        self.entered = Entered(queued=bool(let))
+        self.entered = Ingested(queued=bool(let))
 
-    def let_in(self, one: Arrival, new: Accepted) -> Refused | None:
-        """Make a job of a message, unless it is there; say why not if it cannot be."""
+    def let_in(self, one: JudgedMessage, new: Accepted) -> Rejected | None:
+        """Store the job of a message, unless it is known; return why it is refused, if it is."""
         if before := self._known.get(new.key.digits):
             return self._again(new, *before)
         if self.refused and (told := self.refused.get(records.digest(one.user, one.body))):
@@ -80,7 +82,7 @@ class _Door:
         self._known[new.key.digits] = (self._add(one.user, new), new.key.body)
         return None
 
-    def _again(self, new: Accepted, before: int, sha256: str) -> Refused | None:
+    def _again(self, new: Accepted, before: int, sha256: str) -> Rejected | None:
         if not before:
             return admission.forgotten(new)
         if sha256 != new.key.body:
@@ -91,12 +93,12 @@ class _Door:
 
     def _add(self, user: str, new: Accepted) -> int:
         group = (user, new.queue)
-        waits = self._going.why_not(group, self._limits)
+        waits = self._active.why_not(group, self._limits)
         if new.job.application == PILOT:
             # Whose turn it is depends on the pilots of all hubs.
             waits = pilots.WAITS
         if not waits:
-            self._going.add(group)
+            self._active.add(group)
             self.entered.queued = True
         self.entered.new += 1
         state = State.WAITING if waits else State.QUEUED
@@ -118,7 +120,7 @@ _log = logging.getLogger("pilotage.edge")
 #: Seconds before messages are taken again after the store did not.
 _PAUSE_S = 2.0
 _MISTAKE = "a mistake in Pilotage kept it from being taken; the log of the agent says which"
-#: So many at once are a crowd, and more of it are expected within these seconds.
+#: Messages at once after which more are expected, and for how many seconds.
 _CROWD = 50
 _CROWDED_S = 0.5
 
@@ -130,7 +132,7 @@ class Ingest:
         self, bus: Bus, writer: Writer, registry: Registry, settings: Callable[[], Settings],
         now: Callable[[], float], poke: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. `poke` is called when jobs are queued."""
+        """Prepare; `run` starts it. `poke` is called when jobs are queued."""
         self._bus = bus
         self._writer = writer
         self._registry = registry
@@ -192,18 +194,18 @@ class Ingest:
         scope.cancel()
 
     async def _some(self, messages: Sequence[Message], unnamed: str) -> None:
-        """Make messages durable, and say so to the broker."""
+        """Store messages, and acknowledge them."""
         crash.point("edge.delivered")
         if len(messages) >= _CROWD:
             self._crowded = time.monotonic() + _CROWDED_S
         try:
             entered = await self._enter(messages, unnamed)
         except errors.StoreUnavailable as error:
-            _log.error("%s; %d messages go back to the broker", error, len(messages))
+            _log.error("%s; %d messages are returned to the broker", error, len(messages))
             await anyio.sleep(_PAUSE_S)
             await self._bus.ack(*messages, done=False)
             return
-        except Exception:  # noqa: BLE001 - one that nobody foresaw does not keep the others away
+        except Exception:  # noqa: BLE001 - an unexpected error fails one message only
             if len(messages) == 1:
                 _log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
                 await self._odd(messages[0], unnamed)
@@ -216,35 +218,37 @@ class Ingest:
         crash.point("edge.acked")
         self._tell(entered)
 
-    async def _enter(self, messages: Sequence[Message], unnamed: str) -> Entered:
+    async def _enter(self, messages: Sequence[Message], unnamed: str) -> Ingested:
         settings = self._settings()
         arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
         crash.point("edge.judged")
-        step = functools.partial(enter, arrivals=arrivals, settings=settings, now=self._now())
+        step = functools.partial(
+            store_messages, arrivals=arrivals, settings=settings, now=self._now()
+        )
         return await self._writer.run(step)
 
     async def _odd(self, one: Message, unnamed: str) -> None:
-        """Have a message come once more that we could not deal with, and then refuse it."""
+        """Return a message that caused an unexpected error for one retry, then refuse it."""
         if not one.again:
             await anyio.sleep(_PAUSE_S)
             await self._bus.ack(one, done=False)
             return
-        why = Refused(kind="infrastructure", code="mistake", reason=_MISTAKE)
-        arrival = Arrival(one.user or unnamed, one.topic, one.body, why, one.again)
+        why = Rejected(kind="infrastructure", code="mistake", reason=_MISTAKE)
+        arrival = JudgedMessage(one.user or unnamed, one.topic, one.body, why, one.again)
         settings, now = self._settings(), self._now()
-        await self._writer.run(lambda db: enter(db, [arrival], settings, now))
+        await self._writer.run(lambda db: store_messages(db, [arrival], settings, now))
         await self._bus.ack(one)
 
     def _judge(
         self, messages: Sequence[Message], unnamed: str, settings: Settings
-    ) -> list[Arrival]:
+    ) -> list[JudgedMessage]:
         return [self._arrival(one, one.user or unnamed, settings) for one in messages]
 
-    def _arrival(self, one: Message, user: str, settings: Settings) -> Arrival:
+    def _arrival(self, one: Message, user: str, settings: Settings) -> JudgedMessage:
         verdict = admission.judge(one.body, user, self._registry.find, settings)
-        return Arrival(user, one.topic, one.body, verdict, one.again)
+        return JudgedMessage(user, one.topic, one.body, verdict, one.again)
 
-    def _tell(self, entered: Entered) -> None:
+    def _tell(self, entered: Ingested) -> None:
         if entered.refused:
             _log.warning("messages refused: %d; see `pilotage agent status`", entered.refused)
         if entered.queued:

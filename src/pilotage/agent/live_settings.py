@@ -1,6 +1,6 @@
-"""The settings of an agent as they are now: a change of the file counts, a mistake in it does not.
+"""Settings of a running agent: a valid change of the file takes effect, a mistake is reported.
 
-Certificates are files that somebody renews while we run; who uses them is told.
+Certificates may be renewed while the agent runs; connections that use them are restored then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger("pilotage.edge")
 _LOOK_S = 1.0
 
 
-class Followed:
+class LiveSettings:
     """The settings in force."""
 
     def __init__(self, file: Path, hub: str = "") -> None:
@@ -42,12 +42,12 @@ class Followed:
         return self.now
 
     async def other(self, part: Callable[[Settings], object], than: object) -> None:
-        """Return once a part of the settings is another than it was."""
+        """Return once a part of the settings has changed."""
         while part(self.now) == than:
             await self._changed.wait()
 
     async def run(self) -> None:
-        """Look after the files until cancelled."""
+        """Check the files until cancelled."""
         while True:
             await anyio.sleep(_LOOK_S)
             await self.look()
@@ -75,16 +75,16 @@ class Followed:
                 message = f"the site {self.now.site} cannot become {fresh.site} while it is served"
                 raise errors.ConfigError(message, hint="stop the agent first")
         except errors.PilotageError as error:
-            self.trouble = f"{error}; what was set before goes on"
+            self.trouble = f"{error}; the previous settings stay in force"
             _log.error("%s", self.trouble)
             return
         self.now, self.trouble = fresh, ""
-        _log.info("%s has changed, and counts", self._file.name)
+        _log.info("%s has changed and was reloaded", self._file.name)
         self._changed.set()
         self._changed = anyio.Event()
 
     def _certificates(self) -> dict[str, tuple[Version | None, ...]]:
-        """Return by carrier how the files are that open it."""
+        """Return the versions of certificate and token files by carrier."""
         found = {}
         for carrier in self.now.carriers:
             one = self.now.by(carrier)

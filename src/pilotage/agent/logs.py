@@ -1,7 +1,7 @@
-"""What running jobs write is sent to a hub that follows it: in pieces, at a bounded rate.
+"""Output of running jobs, sent to a hub that follows it in pieces at a bounded rate.
 
-Nothing of it is kept: a piece that is lost is asked for again, since a hub says how far it has a
-stream each time that it asks.
+Nothing is stored here: a lost piece is requested again, since each request of a hub says how much
+of a stream it has.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import anyio
 import anyio.to_thread
 
 from pilotage.agent import outbox, records
-from pilotage.agent.model import Writes
+from pilotage.agent.model import LiveOutput
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.fields import MOST_FOLLOWED, MOST_LOG
-from pilotage.bus.model import Log, Wanted
+from pilotage.bus.model import FollowedJob, Log
 from pilotage.job import logs
 from pilotage.job.logs import Name
 from pilotage.store import Db
@@ -40,7 +40,7 @@ _MOST_JOBS = 200
 
 @dataclass
 class _Followed:
-    """A job that somebody follows."""
+    """A job that a hub follows."""
 
     #: Until when, by the clock of the event loop.
     until: float
@@ -52,8 +52,8 @@ class _Followed:
     #: Whether it was answered since it was last asked for.
     answered: bool = False
 
-    def ask(self, one: Wanted, until: float) -> None:
-        """Take in how far the hub has each stream."""
+    def ask(self, one: FollowedJob, until: float) -> None:
+        """Record how far the hub has each stream."""
         self.until, self.answered = until, False
         sizes: dict[Name, int] = {"stdout": one.stdout, "stderr": one.stderr}
         for name, size in sizes.items():
@@ -72,18 +72,18 @@ class _Followed:
 
 
 class Logs:
-    """Sends the streams of jobs that somebody follows."""
+    """Sends the streams of jobs that hubs follow."""
 
     def __init__(
         self, publish: Callable[[str, bytes], Awaitable[None]], open_reader: Callable[[], Db],
         settings: Callable[[], Settings],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`."""
+        """Prepare; `run` starts it."""
         self._publish, self._open_reader, self._settings = publish, open_reader, settings
         self._followed: dict[int, _Followed] = {}
         self._asked = anyio.Event()
 
-    def follow(self, jobs: Mapping[int, Wanted], seconds: float) -> None:
+    def follow(self, jobs: Mapping[int, FollowedJob], seconds: float) -> None:
         """Send the streams of jobs for some time."""
         until = anyio.current_time() + seconds
         for number, one in jobs.items():
@@ -109,7 +109,7 @@ class Logs:
         """Send the next piece of each job, until they are many bytes."""
         room, now = _MOST_ROUND, anyio.current_time()
         for number, one in [*self._followed.items()]:
-            writes = records.writes(db, number) if one.until > now else None
+            writes = records.live_output(db, number) if one.until > now else None
             if writes is None:
                 # It is over, and a status reports its end, or the request has expired.
                 self._followed.pop(number, None)
@@ -121,7 +121,7 @@ class Logs:
                 # It comes last in the next round.
                 self._followed[number] = one
 
-    async def _send(self, number: int, one: _Followed, writes: Writes) -> int:
+    async def _send(self, number: int, one: _Followed, writes: LiveOutput) -> int:
         """Send the next piece of a job; return how many bytes that were."""
         one.begin(writes.attempt)
         starts = dict(one.sent)

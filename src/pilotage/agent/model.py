@@ -1,4 +1,4 @@
-"""The nouns of an agent: what was decided on a message, and what is to be said of a job."""
+"""Structures of an agent: decisions on messages, and facts for status messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pilotage.bus.model import Job, Left
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
 
-#: Whose doing something is, as in `bus.model.Reason`.
+#: Class of a reason, as in `bus.model.Reason`.
 Blame = Literal[
     "", "application", "infrastructure", "policy", "message", "staging", "credential", "person"
 ]
 
 
-class Return(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReplyTo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a job's message, what every status message needs."""
 
     reply: str = ""
@@ -33,7 +33,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
     #: What was asked for, with all that was left open filled in.
     job: Job
-    key: key.Key
+    key: key.MessageKey
     spec: JobSpec
     #: The queue that it counts for.
     queue: str
@@ -43,30 +43,30 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that becomes nothing."""
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is refused."""
 
     kind: Blame
     #: A word for programs.
     code: str
     #: A sentence for people.
     reason: str
-    #: What of it could be read; nothing means that nobody can be told.
+    #: What of it could be read; without it the sender cannot be answered.
     job: Job | None = None
 
 
-class Arrival(msgspec.Struct, frozen=True):
+class JudgedMessage(msgspec.Struct, frozen=True):
     """A message with who sent it, and what was decided on it."""
 
     user: str
     topic: str
     body: bytes
-    verdict: Accepted | Refused
+    verdict: Accepted | Rejected
     #: Whether it may have come before.
     again: bool = False
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedMessage(msgspec.Struct, frozen=True):
     """A message that was refused, as it is kept."""
 
     digest: str
@@ -83,7 +83,7 @@ class Refusal(msgspec.Struct, frozen=True):
     count: int
 
 
-class Facts(msgspec.Struct, frozen=True):
+class MessageFacts(msgspec.Struct, frozen=True):
     """What is known of a job that came as a message, beside the job itself."""
 
     user: str
@@ -98,8 +98,8 @@ class Facts(msgspec.Struct, frozen=True):
     seq: int
 
 
-class Word(msgspec.Struct, frozen=True):
-    """A message that the bus does not have yet."""
+class OutboxEntry(msgspec.Struct, frozen=True):
+    """A message that was not sent yet."""
 
     id: int
     #: 0 if it is written already.
@@ -116,10 +116,10 @@ class Word(msgspec.Struct, frozen=True):
     body: str
 
 
-class Tale(msgspec.Struct, frozen=True):
+class StatusFacts(msgspec.Struct, frozen=True):
     """What a status message needs of a job and of one of its attempts."""
 
-    back: Return
+    back: ReplyTo
     created: float
     #: Of the attempt: its state, and how it ended.
     attempt: str = ""
@@ -140,17 +140,17 @@ class Tale(msgspec.Struct, frozen=True):
     followed: bool = False
 
 
-class Writes(msgspec.Struct, frozen=True):
+class LiveOutput(msgspec.Struct, frozen=True):
     """Where a job that is not over writes, and what a message on that needs."""
 
     #: The number of its attempt, and the folder that has the two streams; empty if there is none.
     attempt: int
     folder: str
-    back: Return
+    back: ReplyTo
     #: The sender's own key.
     token: str
 
 
-def back(job: Job) -> Return:
-    """Say what is needed of a job's message to speak of the job."""
-    return Return(job.reply, job.speech, job.key, job.job_id, job.argo_job_id)
+def reply_to(job: Job) -> ReplyTo:
+    """Return what status messages need of a job's message."""
+    return ReplyTo(job.reply, job.speech, job.key, job.job_id, job.argo_job_id)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pilotage.agent import records
-from pilotage.agent.model import Return, Tale, Word
+from pilotage.agent.model import OutboxEntry, ReplyTo, StatusFacts
 from pilotage.agent.records import Receivers
 from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors, paths
@@ -30,7 +30,7 @@ from pilotage.store import Db, Writer
 
 _LONGEST = 10_000
 _OVER = frozenset({"done", "failed", "cancelled"})
-#: What is to blame for a failure in a step, unless somebody knows better.
+#: Class and code of a failure by step, unless a better cause is known.
 _STEPS: dict[str, tuple[str, str]] = {
     "accept": ("policy", "rejected"),
     "stage_in": ("staging", "stage_in"),
@@ -39,7 +39,7 @@ _STEPS: dict[str, tuple[str, str]] = {
     "postprocess": ("application", "postprocess"),
     "submit": ("infrastructure", "submit"),
 }
-#: What ended an attempt, and whose doing that is.
+#: Class and code by the cause of the end of an attempt.
 _CAUSES: dict[Cause, tuple[str, str]] = {
     Cause.EXIT: ("application", "exit"),
     Cause.SIGNAL: ("application", "signal"),
@@ -59,7 +59,7 @@ _CAUSES: dict[Cause, tuple[str, str]] = {
 }
 
 
-class Tail(NamedTuple):
+class StreamEnd(NamedTuple):
     """The end of a stream, in base64."""
 
     text: str = ""
@@ -67,51 +67,54 @@ class Tail(NamedTuple):
     at: int | UnsetType = UNSET
 
 
-_NOTHING = (Tail(), Tail())
+_NOTHING = (StreamEnd(), StreamEnd())
 
 
 def status_message(
-    word: Word, tale: Tale, site: str, streams: tuple[Tail, Tail] = _NOTHING
+    entry: OutboxEntry,
+    facts: StatusFacts,
+    site: str,
+    streams: tuple[StreamEnd, StreamEnd] = _NOTHING,
 ) -> Status:
     """Return the status of a job; `streams` are the ends of its standard output and error."""
-    told: dict[str, Any] = {"state": word.state, "step": word.step}
+    told: dict[str, Any] = {"state": entry.state, "step": entry.step}
     return Status(
-        site=site, job=word.job, key=tale.back.key, job_id=tale.back.job_id,
-        argo_job_id=tale.back.argo_job_id, attempt=word.attempt, seq=word.seq,
-        reason=reason(word, tale), scheduler_id=tale.scheduler_id[:200], time=word.time,
-        left=tale.left if word.state == "done" else (),
-        read=tale.read if word.state in _OVER else 0,
+        site=site, job=entry.job, key=facts.back.key, job_id=facts.back.job_id,
+        argo_job_id=facts.back.argo_job_id, attempt=entry.attempt, seq=entry.seq,
+        reason=reason(entry, facts), scheduler_id=facts.scheduler_id[:200], time=entry.time,
+        left=facts.left if entry.state == "done" else (),
+        read=facts.read if entry.state in _OVER else 0,
         stdout=streams[0].text, stdout_at=streams[0].at,
         stderr=streams[1].text, stderr_at=streams[1].at,
-        result=tale.result if word.state in _OVER and not _too_long(tale) else "",
+        result=facts.result if entry.state in _OVER and not _too_long(facts) else "",
         **told,
     )  # fmt: skip
 
 
-def _too_long(tale: Tale) -> bool:
-    """Say whether no message could carry what a function returned."""
-    return len(tale.result.encode()) > MOST_RESULT_TEXT
+def _too_long(facts: StatusFacts) -> bool:
+    """Return whether no message could carry what a function returned."""
+    return len(facts.result.encode()) > MOST_RESULT_TEXT
 
 
-def stream_ends(tale: Tale) -> tuple[Tail, Tail]:
+def stream_ends(facts: StatusFacts) -> tuple[StreamEnd, StreamEnd]:
     """Read the ends of what a job that is over wrote to its two streams."""
-    out, err = (_tail(f"{tale.folder}/{name}") for name in ("stdout", "stderr"))
+    out, err = (_tail(f"{facts.folder}/{name}") for name in ("stdout", "stderr"))
     # A hub that follows no logs does not know the fields that say where ends begin.
-    return (out, err) if tale.followed else (Tail(out.text), Tail(err.text))
+    return (out, err) if facts.followed else (StreamEnd(out.text), StreamEnd(err.text))
 
 
-def _tail(path: str) -> Tail:
-    """Read the end of a file; nothing if it cannot be read."""
+def _tail(path: str) -> StreamEnd:
+    """Read the end of a file; none if it cannot be read."""
     try:
         with paths.regular(path) as file:
             at = max(0, os.fstat(file).st_size - MOST_LOG)
-            return Tail(base64.b64encode(os.pread(file, MOST_LOG, at)).decode(), at)
+            return StreamEnd(base64.b64encode(os.pread(file, MOST_LOG, at)).decode(), at)
     except (OSError, errors.Denied):
-        return Tail()
+        return StreamEnd()
 
 
 def encoded(said: Status, words: Speech, job: Callable[[], Job], created: float) -> bytes:
-    """Write a status in somebody's words; the whole job is only needed for Balsam's."""
+    """Encode a status in the format of its receiver; the whole job is only needed for Balsam."""
     match words:
         case "balsam":
             return balsam.balsam_status(job(), said, created)
@@ -121,27 +124,27 @@ def encoded(said: Status, words: Speech, job: Callable[[], Job], created: float)
             return wire.encode(said)
 
 
-def status_topic(back: Return, settings: Settings) -> str:
-    """Say where status messages of a job go."""
+def status_topic(back: ReplyTo, settings: Settings) -> str:
+    """Return where status messages of a job go."""
     if back.reply:
         return back.reply
     return settings.bus.balsam_status if back.speech == "balsam" else settings.status_topic
 
 
-def reason(word: Word, tale: Tale) -> Reason:
-    """Say why a job is where it is, and whose doing that is."""
-    text = word.reason
-    if word.seq == 1 and tale.notes:
-        text = "; ".join(part for part in (text, *tale.notes) if part)
-    if word.state in _OVER and _too_long(tale):
-        said = f"what it returned is too long to be sent: {len(tale.result)} characters"
+def reason(entry: OutboxEntry, facts: StatusFacts) -> Reason:
+    """Return the reason of the state of a job, with its class and code."""
+    text = entry.reason
+    if entry.seq == 1 and facts.notes:
+        text = "; ".join(part for part in (text, *facts.notes) if part)
+    if entry.state in _OVER and _too_long(facts):
+        said = f"what it returned is too long to be sent: {len(facts.result)} characters"
         text = "; ".join(part for part in (text, said) if part)
-    kind, code = (word.kind, word.code) if word.kind else _blame(word, tale)
+    kind, code = (entry.kind, entry.code) if entry.kind else _blame(entry, facts)
     return msgspec.convert({"class": kind, "code": code, "text": text[:_LONGEST]}, Reason)
 
 
-def _blame(word: Word, tale: Tale) -> tuple[str, str]:
-    match word.state:
+def _blame(entry: OutboxEntry, facts: StatusFacts) -> tuple[str, str]:
+    match entry.state:
         case "waiting":
             return "policy", "limit"
         case "held":
@@ -151,31 +154,31 @@ def _blame(word: Word, tale: Tale) -> tuple[str, str]:
         case "rejected":
             return "policy", "rejected"
         case "failed":
-            return _STEPS.get(word.step) or _end(tale)
-        case "queued" if word.attempt and tale.attempt in ("failed", "lost"):
-            return _end(tale)
-        case "staging_out" if tale.attempt == "failed":
-            return _end(tale)
+            return _STEPS.get(entry.step) or _end(facts)
+        case "queued" if entry.attempt and facts.attempt in ("failed", "lost"):
+            return _end(facts)
+        case "staging_out" if facts.attempt == "failed":
+            return _end(facts)
         case _:
             return "", ""
 
 
-def _end(tale: Tale) -> tuple[str, str]:
-    """Say how an attempt ended; one of an older store by its code alone."""
-    if tale.cause:
-        return _CAUSES[tale.cause]
-    if tale.attempt == "lost":
+def _end(facts: StatusFacts) -> tuple[str, str]:
+    """Return class and code of the end of an attempt; one of an older store by its exit code."""
+    if facts.cause:
+        return _CAUSES[facts.cause]
+    if facts.attempt == "lost":
         return "infrastructure", "lost"
-    if tale.signal:
+    if facts.signal:
         return "application", "signal"
-    if tale.exit:
+    if facts.exit:
         return "application", "exit"
     # It ended well and yet failed: a declared output is missing.
-    return ("application", "output") if tale.exit == 0 else ("infrastructure", "lost")
+    return ("application", "output") if facts.exit == 0 else ("infrastructure", "lost")
 
 
 _log = logging.getLogger("pilotage.edge")
-#: Seconds until the next look if nobody has told of anything new.
+#: Seconds until the next check without a notification.
 _LOOK_S = 1.0
 #: How long news waits at most while many jobs come in, and how often that is looked at.
 _CROWDED_S = 2.0
@@ -188,19 +191,19 @@ _MOST_DENIED = 10_000
 #: Messages that are looked at together, and those on the way to the bus at once.
 _MOST = 500
 _AT_ONCE = 100
-#: Beyond so many that wait, what is old news is dropped; ends are not.
+#: Beyond this number of waiting messages, outdated statuses are dropped; ends are not.
 _TOO_MANY = 10_000
 
 
 class Outbox:
-    """Says what the store holds to be said."""
+    """Sends stored status messages."""
 
     def __init__(
         self, bus: Bus, writer: Writer, open_reader: Callable[[], Db],
         settings: Callable[[], Settings], now: Callable[[], float],
         crowded: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. News waits a little while it is `crowded`."""
+        """Prepare; `run` starts it. News waits a little while it is `crowded`."""
         self._bus = bus
         self._writer = writer
         self._open_reader = open_reader
@@ -255,7 +258,7 @@ class Outbox:
     async def _give_way(self) -> None:
         """Let jobs that wait at the broker become safe before news is sent, but not for long."""
         with anyio.move_on_after(_CROWDED_S):
-            while self._crowded():  # noqa: ASYNC110 - nobody tells
+            while self._crowded():  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(_GLANCE_S)
 
     def _all_sent(self) -> None:
@@ -264,13 +267,13 @@ class Outbox:
             self._trouble = ""
             _log.info("status messages are sent again")
 
-    async def _round(self, db: Db, words: Sequence[Word]) -> None:
+    async def _round(self, db: Db, words: Sequence[OutboxEntry]) -> None:
         """Send some messages, those on different jobs at once."""
         await self._count(db, len(words))
-        by_job: dict[tuple[int, int], list[Word]] = {}
-        for word in words:
+        by_job: dict[tuple[int, int], list[OutboxEntry]] = {}
+        for entry in words:
             # What is not about a job has no order.
-            by_job.setdefault((word.job, 0 if word.job else word.id), []).append(word)
+            by_job.setdefault((entry.job, 0 if entry.job else entry.id), []).append(entry)
         sent: list[int] = []
         room = anyio.Semaphore(_AT_ONCE)
         async with anyio.create_task_group() as tasks:
@@ -289,46 +292,48 @@ class Outbox:
             self._after = words[-1].id
 
     async def _story(
-        self, db: Db, words: Sequence[Word], sent: list[int], room: anyio.Semaphore
+        self, db: Db, words: Sequence[OutboxEntry], sent: list[int], room: anyio.Semaphore
     ) -> None:
         """Send the messages on one job, one after the other; the first that fails is the last."""
-        for word in words:
+        for entry in words:
             async with room:
                 try:
-                    await self._send(db, word)
+                    await self._send(db, entry)
                 except errors.PilotageError as error:
                     self._complain(error)
-                    self._leave(word)
+                    self._leave(entry)
                     return
                 except Exception:  # noqa: BLE001 - one that cannot be said does not silence the others
-                    if word.id not in self._odd:
-                        self._odd.add(word.id)
-                        _log.exception("message %d: this is a mistake in Pilotage", word.id)
-                    self._leave(word)
+                    if entry.id not in self._odd:
+                        self._odd.add(entry.id)
+                        _log.exception("message %d: this is a mistake in Pilotage", entry.id)
+                    self._leave(entry)
                     return
-            sent.append(word.id)
+            sent.append(entry.id)
 
-    def _leave(self, word: Word) -> None:
-        """Have what is said of a job later wait for what could not be said now."""
-        if word.job:
-            self._stuck.add(word.job)
+    def _leave(self, entry: OutboxEntry) -> None:
+        """Keep later messages on a job behind one that failed."""
+        if entry.job:
+            self._stuck.add(entry.job)
 
-    async def _send(self, db: Db, word: Word) -> None:
+    async def _send(self, db: Db, entry: OutboxEntry) -> None:
         settings = self._settings()
-        if word.body:
-            await self.publish(word.topic, word.body.encode())
+        if entry.body:
+            await self.publish(entry.topic, entry.body.encode())
             return
-        tale = records.tale(db, word.job, word.attempt)
-        if tale is None:
+        facts = records.status_facts(db, entry.job, entry.attempt)
+        if facts is None:
             return  # the job was forgotten, and with it what there was to say
         streams = _NOTHING
-        if word.state in _OVER and tale.folder:
+        if entry.state in _OVER and facts.folder:
             # Files are read in a thread, which most messages must not wait for.
-            streams = await anyio.to_thread.run_sync(stream_ends, tale)
-        said = status_message(word, tale, settings.site, streams)
-        body = encoded(said, tale.back.speech, lambda: records.message(db, word.job), tale.created)
-        key = f"{settings.site}:{word.job}:{word.seq}"
-        await self.publish(status_topic(tale.back, settings), body, key)
+            streams = await anyio.to_thread.run_sync(stream_ends, facts)
+        said = status_message(entry, facts, settings.site, streams)
+        body = encoded(
+            said, facts.back.speech, lambda: records.message(db, entry.job), facts.created
+        )
+        key = f"{settings.site}:{entry.job}:{entry.seq}"
+        await self.publish(status_topic(facts.back, settings), body, key)
 
     async def publish(self, topic: str, body: bytes, key: str = "") -> None:
         """Send to a topic, or by the site's own while the broker does not let us.

@@ -15,8 +15,8 @@ import msgspec
 
 from pilotage.agent import records
 from pilotage.agent.app.command import Command
-from pilotage.agent.app.model import App
-from pilotage.agent.caps import Going
+from pilotage.agent.app.model import Application
+from pilotage.agent.job_limits import ActiveJobs
 from pilotage.agent.settings import Settings
 from pilotage.base import errors, text
 from pilotage.batch.model import Site
@@ -30,8 +30,8 @@ from pilotage.job.retry import Next
 from pilotage.store import Db
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """A pilot that a hub wants, and that was not taken on."""
+class OrderedPilot(msgspec.Struct, frozen=True):
+    """A pilot that a hub has ordered, and that was not started."""
 
     hub: str
     number: int
@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True):
     cores: int
 
 
-class Limit(msgspec.Struct, frozen=True):
+class PilotLimit(msgspec.Struct, frozen=True):
     """What a hub may have."""
 
     #: Cores in all, and pilots that wait.
@@ -47,7 +47,7 @@ class Limit(msgspec.Struct, frozen=True):
     pending: int
 
 
-class Use(msgspec.Struct):
+class PilotUse(msgspec.Struct):
     """What a hub has."""
 
     cores: int = 0
@@ -56,10 +56,10 @@ class Use(msgspec.Struct):
     at: dict[str, int] = {}
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What is taken on, and why the rest is not."""
+class PilotDecision(msgspec.Struct, frozen=True):
+    """Pilots to start, and why others wait."""
 
-    taken: list[Claim]
+    taken: list[OrderedPilot]
     #: By hub, the first reason.
     why: dict[str, str]
     #: Places that hubs are to give back at a site, as (hub, site): how many.
@@ -67,19 +67,21 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def share(
-    claims: Mapping[str, Sequence[Claim]], limits: Mapping[str, Limit], uses: Mapping[str, Use],
-    room: Mapping[str, int], leaving: Mapping[str, int],
-) -> Verdict:  # fmt: skip
-    """Say who is taken on; `room` is places free at each site, `leaving` those about to be."""
+    claims: Mapping[str, Sequence[OrderedPilot]], limits: Mapping[str, PilotLimit],
+    uses: Mapping[str, PilotUse], room: Mapping[str, int], leaving: Mapping[str, int],
+) -> PilotDecision:  # fmt: skip
+    """Decide which pilots start; `room` is free places by site, `leaving` those soon free."""
     left = {hub: list(some) for hub, some in claims.items() if some and hub in limits}
     now = {
-        hub: Use(one.cores, one.waiting, dict(one.at)) if (one := uses.get(hub)) else Use()
+        hub: PilotUse(one.cores, one.waiting, dict(one.at))
+        if (one := uses.get(hub))
+        else PilotUse()
         for hub in limits
     }
     free = dict(room)
-    taken: list[Claim] = []
+    taken: list[OrderedPilot] = []
     why: dict[str, str] = {}
-    short: dict[str, list[Claim]] = {}
+    short: dict[str, list[OrderedPilot]] = {}
     while left:
         hub = min(left, key=lambda one: (now[one].cores / limits[one].cores, one))
         claim = left[hub].pop(0)
@@ -98,10 +100,10 @@ def share(
     for site, some in short.items():
         for hub in _givers(site, some[leaving.get(site, 0) :], limits, now):
             back[hub, site] = back.get((hub, site), 0) + 1
-    return Verdict(taken, why, back)
+    return PilotDecision(taken, why, back)
 
 
-def _full(limit: Limit, use: Use, claim: Claim) -> str:
+def _full(limit: PilotLimit, use: PilotUse, claim: OrderedPilot) -> str:
     if use.cores + claim.cores > limit.cores:
         return f"{use.cores} of {limit.cores} cores for this hub are taken"
     if use.waiting >= limit.pending:
@@ -109,16 +111,19 @@ def _full(limit: Limit, use: Use, claim: Claim) -> str:
     return ""
 
 
-def _count(use: Use, claim: Claim) -> None:
+def _count(use: PilotUse, claim: OrderedPilot) -> None:
     use.cores += claim.cores
     use.waiting += 1
     use.at[claim.site] = use.at.get(claim.site, 0) + 1
 
 
 def _givers(
-    site: str, claims: Sequence[Claim], limits: Mapping[str, Limit], now: Mapping[str, Use]
+    site: str,
+    claims: Sequence[OrderedPilot],
+    limits: Mapping[str, PilotLimit],
+    now: Mapping[str, PilotUse],
 ) -> list[str]:
-    """Say who has to give a place back for each claim that deserves one more."""
+    """Choose the hubs that give a place back for each request that deserves one."""
     found = []
     parts = {hub: use.cores / limits[hub].cores for hub, use in now.items()}
     for claim in claims:
@@ -142,7 +147,7 @@ def _givers(
 
 #: What an order says until it was looked at.
 WAITS = "waits for its turn"
-ROOM = "called off: it waited, and another hub has less"
+ROOM = "cancelled: it waited, and another hub has less"
 _CLOSED = "this site starts no pilots now"
 _AWAY = "its hub is not connected"
 _UNSERVED = "agent.toml does not name its hub any more"
@@ -158,7 +163,7 @@ _ANYWHERE = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with
 # -- what runs -------------------------------------------------------------------------------------
 
 
-def objections(app: App, job: Job, settings: Settings) -> list[str]:
+def objections(app: Application, job: Job, settings: Settings) -> list[str]:
     """Return why pilots of this site do not go to the hub that an order names."""
     if app.takes != PILOT:
         return []
@@ -189,7 +194,7 @@ def _same(one: str, other: str) -> bool:
     return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 
-def check(app: App, job: Job, settings: Settings, attempt: int) -> None:
+def check(app: Application, job: Job, settings: Settings, attempt: int) -> None:
     """Raise `Denied` for a pilot that may not start, or not any more."""
     if attempt > 1:
         hint = "the hub orders another if it needs one"
@@ -217,7 +222,7 @@ def _read(file: str) -> str:
         raise errors.Unavailable(f"cannot read {file}: {error}") from error
 
 
-def command(app: App, job: Job, settings: Settings, program: str, link: str) -> Command:
+def command(app: Application, job: Job, settings: Settings, program: str, link: str) -> Command:
     """Write what starts a pilot in the folder that has its files: `program` is the agent's own."""
     asked, site = order.pilot(job.config), settings.batch
     argv = [site.python, program, "--hub", _home(asked, settings), "--link", link]
@@ -271,10 +276,10 @@ class _Row(NamedTuple):
 
 
 def settle(
-    db: Db, app: App | None, settings: Settings, going: Going, now: float,
+    db: Db, app: Application | None, settings: Settings, active: ActiveJobs, now: float,
     away: Collection[str] = (),
 ) -> int:  # fmt: skip
-    """Let pilots go on that their hubs may have; return how many.
+    """Start pilots within the limits of their hubs; return how many.
 
     Each place goes to the hub that uses the smallest part of its maximum. Those of users that are
     `away` wait: such a pilot would find no hub.
@@ -289,18 +294,18 @@ def settle(
         return 0
     there = [one for one in rows if one.state not in ("waiting", "held")]
     by_job = {one.job: one for one in rows}
-    site, claims = settings.site, dict[str, list[Claim]]()
+    site, claims = settings.site, dict[str, list[OrderedPilot]]()
     for one in waiting:
         if one.user in away:
             _say(db, one, _AWAY, now)
         else:
-            claims.setdefault(one.user, []).append(Claim(one.user, one.job, site, one.cores))
+            claims.setdefault(one.user, []).append(OrderedPilot(one.user, one.job, site, one.cores))
     limits = {user: _limit(app, user) for user in {one.user for one in rows}}
-    free = _room(settings) - going.all
+    free = _room(settings) - active.all
     leaving = sum(bool(one.asked) for one in there)
     verdict = share(claims, limits, _uses(there, site), {site: free}, {site: leaving})
     taken = {one.number for one in verdict.taken}
-    let = sum(_let(db, by_job[job], settings, going, now) for job in sorted(taken))
+    let = sum(_let(db, by_job[job], settings, active, now) for job in sorted(taken))
     for one in waiting:
         if one.job not in taken and one.user not in away:
             _say(db, one, verdict.why.get(one.user, WAITS), now)
@@ -309,7 +314,7 @@ def settle(
     return let
 
 
-class Held(msgspec.Struct):
+class HubPilots(msgspec.Struct):
     """The pilots that a hub has here."""
 
     #: Orders that wait for their turn, pilots that wait in the batch queue, and those that run.
@@ -322,11 +327,11 @@ class Held(msgspec.Struct):
     why: str = ""
 
 
-def held(db: Db) -> dict[str, Held]:
+def held(db: Db) -> dict[str, HubPilots]:
     """Count the pilots of each hub."""
-    found: dict[str, Held] = {}
+    found: dict[str, HubPilots] = {}
     for one in (_Row(*row) for row in db.rows("edge_pilots")):
-        mine = found.setdefault(one.user, Held())
+        mine = found.setdefault(one.user, HubPilots())
         if one.state in ("waiting", "held"):
             mine.ordered += 1
             mine.why = one.reason
@@ -346,7 +351,7 @@ def cancel_unserved(db: Db, settings: Settings, now: float) -> int:
     return len(rows)
 
 
-def most(app: App, user: str) -> int:
+def most(app: Application, user: str) -> int:
     """Return how many jobs of an application a user may have that are not over; 0 means any.
 
     Orders wait for their turn, which must not take longer with each: no hub needs many.
@@ -355,19 +360,19 @@ def most(app: App, user: str) -> int:
     return limits.jobs or (limits.maximum + _SPARE if app.takes == PILOT else 0)
 
 
-def _limit(app: App, user: str) -> Limit:
+def _limit(app: Application, user: str) -> PilotLimit:
     limits = app.limits_of(user)
-    return Limit(limits.maximum, limits.pending or limits.maximum)
+    return PilotLimit(limits.maximum, limits.pending or limits.maximum)
 
 
 def _room(settings: Settings) -> int:
     return min(settings.batch.jobs, settings.limits.jobs or settings.batch.jobs)
 
 
-def _uses(there: list[_Row], site: str) -> dict[str, Use]:
-    found: dict[str, Use] = {}
+def _uses(there: list[_Row], site: str) -> dict[str, PilotUse]:
+    found: dict[str, PilotUse] = {}
     for one in there:
-        use = found.setdefault(one.user, Use())
+        use = found.setdefault(one.user, PilotUse())
         use.cores += one.cores
         if one.waits:
             use.waiting += 1
@@ -375,33 +380,33 @@ def _uses(there: list[_Row], site: str) -> dict[str, Use]:
     return found
 
 
-def _let(db: Db, one: _Row, settings: Settings, going: Going, now: float) -> bool:
-    """Let one go on, unless the limits of all jobs keep it."""
+def _let(db: Db, one: _Row, settings: Settings, active: ActiveJobs, now: float) -> bool:
+    """Start one pilot, unless the limits of all jobs are reached."""
     group = (one.user, one.queue)
-    if words := going.why_not(group, settings.limits):
+    if words := active.why_not(group, settings.limits):
         _say(db, one, words, now)
         return False
-    going.add(group)
+    active.add(group)
     moves.move(db, one.job, one.attempt, State.WAITING, Next(State.QUEUED, ""), now=now)
     return True
 
 
 def _say(db: Db, one: _Row, words: str, now: float) -> None:
-    """Tell the hub why its pilot waits, if that is new."""
+    """Report to the hub why its pilot waits, if that has changed."""
     if words != one.reason:
         db.run("edge_pilot_say", job=one.job, reason=words)
         records.tell(db, one.job, now)
 
 
 def _give_back(db: Db, mine: list[_Row], count: int, now: float) -> None:
-    """Call off pilots of a hub that wait in the batch queue, the newest first."""
+    """Cancel pilots of a hub that wait in the batch queue, the newest first."""
     idle = [one for one in mine if one.waits and not one.asked]
     for one in sorted(idle, key=lambda one: -one.job)[:count]:
         moves.cancel(db, jobs.get(db, one.job), now=now, reason=ROOM)
 
 
-def found(find: Callable[[str], App]) -> App | None:
-    """Return the application that takes pilots; nothing if there is none that may be used."""
+def found(find: Callable[[str], Application]) -> Application | None:
+    """Return the application that takes pilots; none if there is none that may be used."""
     try:
         app = find(PILOT)
     except errors.PilotageError:

@@ -1,7 +1,7 @@
-"""From a message to what runs: the config is read, and the application is filled in.
+"""Preparation of a job: its config is read, and the application is filled in.
 
-What the config said is kept, since whatever runs in the job's folder may change the file. The
-command itself is made anew each time, so that what the site's administrator changed counts.
+The parsed config is stored, since programs in the job's folder may change the file. The command is
+made again each time, so that changes by the site's administrator take effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from pilotage.agent.app import command, hosts, parser, policy
 from pilotage.agent.app.command import Command
-from pilotage.agent.app.model import App
+from pilotage.agent.app.model import Application
 from pilotage.base import durable, errors, text
 from pilotage.base.paths import inside
 from pilotage.batch.malleable import Fit
@@ -25,7 +25,7 @@ from pilotage.job.model import JobSpec
 CONFIG = "pilotage-config"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class PreparedJob(msgspec.Struct, frozen=True):
     """What is known of an attempt whose data is there; it outlives the agent."""
 
     #: What the config said.
@@ -42,26 +42,26 @@ class Kept(msgspec.Struct, frozen=True):
     read: int = 0
 
 
-text.prime(Kept)
+text.prime(PreparedJob)
 
 
 def bare(job: Job) -> bool:
-    """Say whether a job brings nothing and leaves nothing."""
+    """Return whether a job brings nothing and leaves nothing."""
     return not (job.inputs or job.outputs or job.config or job.config_file)
 
 
-def plain(app: App, job: Job) -> bool:
-    """Say whether nothing is to be done for a job but to run it; then nothing need be kept."""
+def plain(app: Application, job: Job) -> bool:
+    """Return whether nothing is to be done for a job but to run it; then nothing need be kept."""
     return bare(job) and not (app.preprocess or app.postprocess)
 
 
-def check(app: App, job: Job, user: str) -> None:
+def check(app: Application, job: Job, user: str) -> None:
     """Raise `Denied` if a job may not run any more: its application may have changed since."""
     if reasons := policy.judge(app, job, user).reasons:
         raise errors.Denied("; ".join(reasons), hint="`pilotage app show NAME` says what may run")
 
 
-def check_outputs(app: App, job: Job) -> None:
+def check_outputs(app: Application, job: Job) -> None:
     """Raise `Denied` if results may not go where they are to go any more."""
     for one in job.outputs:
         if reason := hosts.why_not(one.url, app.staging):
@@ -95,23 +95,23 @@ def open_folders(job: Job, folder: str) -> None:
         os.makedirs(os.path.dirname(inside(folder, one.path)), exist_ok=True)
 
 
-async def read_config(app: App, job: Job, folder: str) -> Kept:
+async def read_config(app: Application, job: Job, folder: str) -> PreparedJob:
     """Read the config of a job, if it has one, by the site's own parser."""
     file = configured(job).config_file
     if not file or app.takes != "parameters":
-        return Kept()
+        return PreparedJob()
     parsed = await parser.parse(app, folder, file)
-    return Kept(parameters=dict(parsed.parameters), words=parsed.words)
+    return PreparedJob(parameters=dict(parsed.parameters), words=parsed.words)
 
 
-def fill(app: App, job: Job, kept: Kept, number: int) -> Command:
+def fill(app: Application, job: Job, kept: PreparedJob, number: int) -> Command:
     """Fill in an application; what the message says wins over what the config says."""
     given = {**kept.parameters, **job.parameters}
     return command.make(app, configured(job), given, kept.words, number=number)
 
 
 def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
-    """Say what the batch job runs."""
+    """Return the definition that the batch job runs."""
     return msgspec.structs.replace(
         spec,
         recipe=filled.function or command.recipe(filled.argv),
@@ -125,17 +125,17 @@ def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
 # -- what outlives the agent -----------------------------------------------------------------------
 
 
-def read(file: Path) -> Kept | None:
-    """Read what is kept of an attempt; nothing if its data is not there yet."""
+def read(file: Path) -> PreparedJob | None:
+    """Read what is kept of an attempt; none if its data is not there yet."""
     try:
-        return msgspec.convert(text.load(file.read_bytes()), Kept)
+        return msgspec.convert(text.load(file.read_bytes()), PreparedJob)
     except FileNotFoundError:
         return None
     except (ValueError, msgspec.ValidationError) as error:
         raise errors.PilotageError(f"{file} cannot be read: {error}") from error
 
 
-def write(file: Path, kept: Kept) -> None:
+def write(file: Path, kept: PreparedJob) -> None:
     """Keep something of an attempt; it is on disk when this returns."""
     durable.folder(file.parent, mode=0o700)
     durable.write(file, text.dump(kept))

@@ -1,8 +1,8 @@
 """The agent process: jobs come from the bus, run at this site, and are reported by the bus.
 
-Carriers: Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀──▶ Direct ──▶ batch system: Work
-               Controls ──▶ store ──▶ Outbox              ▲
-                                                          └── EdgeData ◀──▶ transfer servers
+Connections ◀──▶ bus: Ingest ──▶ store ──▶ JobLimits ──▶ Queue ◀──▶ Direct ──▶ BatchSystem
+                      Controls ──▶ store ──▶ Outbox                   ▲
+                                                                      └── JobData ◀──▶ servers
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.agent import pilots, records
-from pilotage.agent.caps import Caps, Going
-from pilotage.agent.connection import Carriers, Parties
-from pilotage.agent.janitor import Janitor
-from pilotage.agent.live_settings import Followed
+from pilotage.agent.batch_system import BatchSystem, Relays
+from pilotage.agent.cleanup import Cleanup
+from pilotage.agent.connection import AgentServices, Connections
+from pilotage.agent.job_limits import ActiveJobs, JobLimits
+from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
-from pilotage.agent.status import Certificate, Look, free, write
-from pilotage.agent.work import Wayout, Work
+from pilotage.agent.status import AgentStatus, Certificate, free, write
 from pilotage.base import clock, durable, errors
 from pilotage.base.backoff import Backoff
 from pilotage.base.supervise import Supervisor
@@ -46,7 +46,7 @@ from pilotage.store import Db, Writer
 _OVER = "stop that one, and see that its jobs are over; then: `pilotage agent run --take-over`"
 
 
-class Owner(msgspec.Struct, frozen=True):
+class SiteClaim(msgspec.Struct, frozen=True):
     """Which agent serves a site."""
 
     #: The identity of its store.
@@ -60,13 +60,13 @@ def claim_file(folder: str, site: str) -> Path:
     return Path.home() / folder / f"agent-{site}.json"
 
 
-def this_agent(store: str, now: float) -> Owner:
+def this_agent(store: str, now: float) -> SiteClaim:
     """Describe the agent of this process."""
-    return Owner(store, socket.gethostname(), now)
+    return SiteClaim(store, socket.gethostname(), now)
 
 
-def claim_site(file: Path, mine: Owner, *, over: bool = False) -> None:
-    """Be the agent of a site, or raise `Conflict` if another is; `over` takes it from that one."""
+def claim_site(file: Path, mine: SiteClaim, *, over: bool = False) -> None:
+    """Claim a site, or raise `Conflict` if another agent has it; `over` takes the claim over."""
     try:
         durable.folder(file.parent, mode=0o700)
         if over:
@@ -79,12 +79,12 @@ def claim_site(file: Path, mine: Owner, *, over: bool = False) -> None:
     check_claim(file, mine)
 
 
-def check_claim(file: Path, mine: Owner) -> None:
+def check_claim(file: Path, mine: SiteClaim) -> None:
     """Raise `Conflict` unless this is still the agent of the site."""
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=Owner)
+        found = msgspec.json.decode(file.read_bytes(), type=SiteClaim)
     except OSError:
-        # Nobody has taken it over, as far as one can see now.
+        # It cannot be read now; no other claim is known.
         return
     except msgspec.MsgspecError as error:
         message = f"{file} does not say who serves this site: {error}"
@@ -94,12 +94,12 @@ def check_claim(file: Path, mine: Owner) -> None:
         raise errors.Conflict(message, hint=_OVER)
 
 
-#: How often it hears that we live, if it does not say how often it wants to, in seconds.
+#: Seconds between notifications of the watchdog, if systemd sets no interval.
 _USUAL_S = 30.0
 
 
 def notify_systemd(words: str) -> None:
-    """Tell systemd, if it started us."""
+    """Notify systemd, if it started this process."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place.startswith(("/", "@")):
         return
@@ -110,7 +110,7 @@ def notify_systemd(words: str) -> None:
 
 
 async def feed_watchdog() -> None:
-    """Say again and again that the event loop turns; when it hangs, we are started anew."""
+    """Report to systemd's watchdog that the event loop runs; it restarts a hanging process."""
     asked = os.environ.get("WATCHDOG_USEC", "")
     pause = int(asked) / 2e6 if asked.isdecimal() and int(asked) else _USUAL_S
     while True:
@@ -119,7 +119,7 @@ async def feed_watchdog() -> None:
 
 
 _log = logging.getLogger("pilotage.edge")
-#: How often people find anew how the agent is, and who serves the site, in seconds.
+#: Seconds between updates of the status file, and checks that we still serve the site.
 _SHOW_S = 2.0
 #: How soon a site that is drained takes no more messages, in seconds.
 _HEED_S = 0.5
@@ -137,22 +137,22 @@ class Agent:
         """Read the settings; nothing happens before `run`. Jobs come from `hub`, if it is named."""
         self._project, self._writer, self._take_over = project, writer, take_over
         self._now, self._version = project.clock.now, version
-        self._settings = Followed(project.root / AGENT_FILE, hub)
+        self._settings = LiveSettings(project.root / AGENT_FILE, hub)
         self._parts = Supervisor(project.clock, _log, _RESTART)
         self._queue = JobQueue(
             writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
             clock.dice(),
         )  # fmt: skip
         registry = self._registry = Registry(project.root)
-        self._wayout = Wayout(self._settings, self._parts)
-        self._carriers = Carriers(
-            Parties(
+        self._relays = Relays(self._settings, self._parts)
+        self._carriers = Connections(
+            AgentServices(
                 project, self._settings, self._parts, writer, open_reader, registry,
                 self._queue.poke, self._beat,
             )
         )  # fmt: skip
-        self._work = Work(
-            project, self._settings, writer, self._queue, registry, open_reader, self._wayout.link
+        self._work = BatchSystem(
+            project, self._settings, writer, self._queue, registry, open_reader, self._relays.link
         )
         self._reader = open_reader()
         self._certificate = Certificate()
@@ -163,7 +163,7 @@ class Agent:
         """Serve until cancelled."""
         project, settings = self._project, self._settings()
         mine = this_agent(files.identity(project.state), self._since)
-        # A folder at another host is not seen here; what is there is told apart by the store.
+        # A folder at another host is not visible here; its files carry the identity of the store.
         folder = str(project.state) if settings.batch.host else settings.batch.folder
         file = claim_file(folder, settings.site)
         claim = functools.partial(claim_site, file, mine, over=self._take_over)
@@ -183,26 +183,28 @@ class Agent:
                 notify_systemd("STOPPING=1")
 
     def _all(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Name everything that goes on."""
+        """Return all parts of the process by name."""
         poke, state = self._queue.poke, self._project.state
         return {
             "the batch system": self._work.run,
             "messages": self._carriers.run,
-            "limits": Caps(self._writer, self._settings, self._now, poke, self._let_pilots).run,
-            "clearing up": Janitor(
+            "limits": JobLimits(
+                self._writer, self._settings, self._now, poke, self._let_pilots
+            ).run,
+            "clearing up": Cleanup(
                 state, self._writer, self._settings, self._now, lambda: self._work.root_here
             ).run,
             "settings": self._settings.run,
             "draining": self._heed,
-            "relays": self._wayout.run,
+            "relays": self._relays.run,
             "pokes": lambda: pokes.listen(self._project.poke_path, poke),
             "looking": self._show,
         }
 
-    def _let_pilots(self, db: Db, going: Going, now: float) -> int:
-        """Let pilots of hubs go on, within what each may have."""
+    def _let_pilots(self, db: Db, active: ActiveJobs, now: float) -> int:
+        """Start pilots of hubs, within the limits of each."""
         app = pilots.found(self._registry.find)
-        return pilots.settle(db, app, self._settings(), going, now, self._carriers.away)
+        return pilots.settle(db, app, self._settings(), active, now, self._carriers.away)
 
     async def _heed(self) -> None:
         """Leave messages at the broker while the site is drained."""
@@ -220,7 +222,7 @@ class Agent:
         by, since, why = found
         return Drain(by=message.line(by), since=since, why=message.line(why))
 
-    async def _guard(self, file: Path, mine: Owner) -> None:
+    async def _guard(self, file: Path, mine: SiteClaim) -> None:
         """End this process once another one serves the site."""
         while True:
             await anyio.sleep(_SHOW_S)
@@ -229,7 +231,7 @@ class Agent:
                 raise errors.Conflict("another agent uses this store", hint="stop one of them")
 
     async def _show(self) -> None:
-        """Let people at this machine see how it is."""
+        """Write the status file periodically."""
         told: dict[str, str] = {}
         while True:
             settings = self._settings()
@@ -240,7 +242,7 @@ class Agent:
             for name in waits.keys() - told.keys():
                 _log.warning("the application %s: %s", name, waits[name])
             told = waits
-            look = Look(
+            look = AgentStatus(
                 beat=beat, carriers=self._carriers.connections(),
                 parts=dict(self._parts.troubles), settings=self._settings.trouble,
                 queue=queue, waits=waits,
@@ -254,7 +256,7 @@ class Agent:
         return tuple(name for name in found if name == PILOT) if settings.batch.host else found
 
     async def _beat(self, settings: Settings) -> Heartbeat:
-        """Return how the site is, for what the settings are for."""
+        """Return the heartbeat for one carrier."""
         now, folder = self._now(), self._work.root_here or str(self._project.state)
         # One of several hubs hears of its own jobs alone.
         user = settings.hub.user if settings.hub.url and settings.hubs else ""

@@ -1,4 +1,4 @@
-"""What an agent keeps in the store beside its jobs."""
+"""Rows that an agent keeps in the store beside its jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pilotage.agent.model import Accepted, Blame, Facts, Refusal, Return, Tale, Word, Writes, back
+from pilotage.agent.model import (
+    Accepted,
+    Blame,
+    LiveOutput,
+    MessageFacts,
+    OutboxEntry,
+    RefusedMessage,
+    ReplyTo,
+    StatusFacts,
+    reply_to,
+)
 from pilotage.base import errors, text
 from pilotage.base.owner import me
 from pilotage.bus import fields, key
@@ -18,14 +28,14 @@ from pilotage.job.outcome import Cause
 from pilotage.store import Db
 
 _job = msgspec.json.Decoder(Job)
-_return = msgspec.json.Decoder(Return)
+_return = msgspec.json.Decoder(ReplyTo)
 _notes = msgspec.json.Decoder(tuple[str, ...])
 _left = msgspec.json.Decoder(tuple[Left, ...])
 _NOTHING = text.dump(Binding())
 #: States in which a new step is worth a message; in the others a change of state brings one.
 _BETWEEN = frozenset({State.STAGING_IN, State.READY, State.STAGING_OUT})
 
-#: Messages that were refused, of which so many are kept.
+#: Refused messages that are kept at most.
 _MOST_REFUSED = 10_000
 
 
@@ -35,7 +45,7 @@ def begin(db: Db, now: float) -> int:
 
 
 def epoch(db: Db) -> int:
-    """Say how often an agent has taken over."""
+    """Return the number of agents that have served this store."""
     return int(db.value("edge_epoch") or 0)
 
 
@@ -62,7 +72,7 @@ def accept(
     )  # fmt: skip
     db.run(
         "edge_job_add", job=number, user=user, application=job.application, queue=new.queue,
-        token=job.key, digest=new.key.body, message=text.dump(job), back=text.dump(back(job)),
+        token=job.key, digest=new.key.body, message=text.dump(job), back=text.dump(reply_to(job)),
         notes=text.dump(new.notes), dialled=dialled,
     )  # fmt: skip
     # Now that it is known where the job came from, the line makes the message.
@@ -84,17 +94,17 @@ def message(db: Db, job: int) -> Job:
     return _job.decode(body)
 
 
-def facts(db: Db, job: int) -> Facts:
+def facts(db: Db, job: int) -> MessageFacts:
     """Return what is known of a job beside the job itself."""
     row = db.row("edge_facts", job=job)
     if row is None:
         raise errors.NotFound(f"job {job} did not come as a message")
     user, application, queue, token, sha256, notes, *rest = row
-    return Facts(user, application, queue, token, sha256, _notes.decode(notes), *rest)
+    return MessageFacts(user, application, queue, token, sha256, _notes.decode(notes), *rest)
 
 
 def owner_of(db: Db, job: int) -> str | None:
-    """Say whose job it is; nothing if it did not come as a message."""
+    """Return the owner of a job; none if it did not come as a message."""
     found = db.value("edge_owner", job=job)
     return None if found is None else str(found)
 
@@ -106,19 +116,19 @@ def by_token(db: Db, token: str, user: str) -> tuple[int, str] | None:
 
 
 def step(db: Db, job: int, what: fields.Step, now: float | None = None) -> None:
-    """Say what is done with a job now; with the time, people hear of it if no state changes."""
+    """Record the current step of a job; with a time it is reported even if no state changes."""
     state = db.value("edge_step", job=job, step=what)
     if now is not None and state in _BETWEEN:
         tell(db, job, now)
 
 
 def blame(db: Db, job: int, kind: Blame, code: str) -> None:
-    """Say whose doing the next change of a job is, where that is known better than by its end."""
+    """Record the cause of the next change of a job, where it is known better than by its end."""
     db.run("edge_blame", job=job, kind=kind, code=code)
 
 
 def tell(db: Db, job: int, now: float) -> None:
-    """Have it told once more where a job is."""
+    """Report the state of a job again."""
     db.run("edge_seq", job=job)
     db.run("edge_tell", job=job, now=now)
 
@@ -127,17 +137,17 @@ def tell(db: Db, job: int, now: float) -> None:
 
 
 def brought(db: Db, job: int, size: int) -> None:
-    """Write down how many bytes were brought to a job."""
+    """Record how many bytes were brought to a job."""
     db.run("edge_brought", job=job, read=size)
 
 
 def left(db: Db, job: int, what: Sequence[Left]) -> None:
-    """Write down what a job has sent; of each time that it was sent, the last counts."""
+    """Record what a job has sent; of each time that it was sent, the last counts."""
     db.run("edge_left", job=job, left=text.dump(what))
 
 
 def ask_again(db: Db, job: int, now: float) -> bool:
-    """Have what a job has left sent once more; say whether it has left anything."""
+    """Request that outputs of a job are sent again; return whether it has any."""
     return db.value("edge_resend", job=job, now=now) is not None
 
 
@@ -147,7 +157,7 @@ def asked_again(db: Db) -> list[int]:
 
 
 def sent_again(db: Db, job: int, what: Sequence[Left], why: str, now: float) -> None:
-    """Write down what became of such a wish, and have it told; without a reason all is there."""
+    """Record and report the result of sending outputs again; without a reason it succeeded."""
     if what:
         left(db, job, what)
     db.run("edge_resent", job=job)
@@ -187,14 +197,14 @@ class Receivers(NamedTuple):
 
 
 def send(db: Db, user: str, topic: str, body: bytes, now: float) -> None:
-    """Have a message sent that is written already, by what the jobs of a user come by."""
+    """Queue an encoded message, for the carrier of a user."""
     db.run("edge_send", user=user, topic=topic, body=body.decode(), now=now)
 
 
-def unsent(db: Db, after: int, most: int, to: Receivers = Receivers()) -> list[Word]:  # noqa: B008 - frozen
+def unsent(db: Db, after: int, most: int, to: Receivers = Receivers()) -> list[OutboxEntry]:  # noqa: B008 - frozen
     """List messages that the bus does not have, in their order."""
     rows = db.rows("edge_outbox_next", after=after, most=most, **to.named())
-    return [Word(*row) for row in rows]
+    return [OutboxEntry(*row) for row in rows]
 
 
 def waiting(db: Db, to: Receivers = Receivers()) -> int:  # noqa: B008 - frozen
@@ -222,13 +232,13 @@ def thin(db: Db) -> None:
     db.run("edge_outbox_thin")
 
 
-def tale(db: Db, job: int, attempt: int) -> Tale | None:
+def status_facts(db: Db, job: int, attempt: int) -> StatusFacts | None:
     """Return what a status message needs of a job."""
     row = db.row("edge_tale", job=job, attempt=attempt)
     if row is None:
         return None
     made, created, state, code, signal, cause, number, notes, sent, read, folder, result, seen = row
-    return Tale(
+    return StatusFacts(
         _return.decode(made), created, state or "", code, signal, Cause(cause or ""), number or "",
         _notes.decode(notes), _left.decode(sent) if sent else (), read or 0,
         text.load_path(folder) if folder else "", result or "", bool(seen),
@@ -236,24 +246,26 @@ def tale(db: Db, job: int, attempt: int) -> Tale | None:
 
 
 def follow(db: Db, job: int) -> None:
-    """Write down that a hub follows what a job writes."""
+    """Record that a hub follows what a job writes."""
     db.run("edge_followed", job=job)
 
 
-def writes(db: Db, job: int) -> Writes | None:
-    """Return where a job writes; nothing if it is over."""
+def live_output(db: Db, job: int) -> LiveOutput | None:
+    """Return where a job writes; none if it is over."""
     row = db.row("edge_writes", job=job)
     if row is None:
         return None
     attempt, folder, made, token = row
-    return Writes(attempt, text.load_path(folder) if folder else "", _return.decode(made), token)
+    return LiveOutput(
+        attempt, text.load_path(folder) if folder else "", _return.decode(made), token
+    )
 
 
 # -- messages that were refused ------------------------------------------------------------------
 
 
-def bury(db: Db, one: Refusal) -> int:
-    """Keep a message that was refused, once; say how often it came."""
+def store_refused(db: Db, one: RefusedMessage) -> int:
+    """Store a refused message once; return how often it came."""
     return int(
         db.value(
             "edge_bury", digest=one.digest, now=one.time, user=one.user, topic=one.topic,
@@ -268,9 +280,9 @@ def refusals(db: Db, digests: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {digest: (code, reason) for digest, code, reason in rows}
 
 
-def refused(db: Db, most: int) -> list[Refusal]:
+def refused(db: Db, most: int) -> list[RefusedMessage]:
     """List messages that were refused, the newest first."""
-    return [Refusal(*row) for row in db.rows("edge_buried", most=most)]
+    return [RefusedMessage(*row) for row in db.rows("edge_buried", most=most)]
 
 
 def forget_refused(db: Db, before: float) -> None:
@@ -283,7 +295,7 @@ def forget_refused(db: Db, before: float) -> None:
 
 
 def answered(db: Db, digest: str) -> bytes:
-    """Return what was answered to a control; nothing if it was not obeyed yet."""
+    """Return the stored answer to a control; empty if it was not executed yet."""
     return str(db.value("edge_control_get", digest=digest) or "").encode()
 
 
@@ -293,5 +305,5 @@ def answer(db: Db, digest: str, body: bytes, now: float) -> None:
 
 
 def digest(user: str, body: bytes) -> str:
-    """Name what somebody sent."""
+    """Return the digest of a message of a user."""
     return key.digest([user, body])

@@ -1,4 +1,4 @@
-"""The applications of the site, read anew when their files change."""
+"""The applications of the site, read again when their files change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from pilotage.agent import shortage
 from pilotage.agent.app import files, hosts, policy, trust
-from pilotage.agent.app.model import App
+from pilotage.agent.app.model import Application
 from pilotage.base import errors, toml
 from pilotage.bus.model import BatchQueue
 from pilotage.data.transfer.version import Version
@@ -25,13 +25,13 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
 
 
 class Registry:
-    """Finds applications by name; a file with a mistake in it is nobody's application."""
+    """Finds applications by name; a file with a mistake cannot be used."""
 
     def __init__(self, root: Path) -> None:
         """Take the folder that has `apps/`."""
         self._root = root
         self._folder = root / files.FOLDER
-        self._known: dict[str, tuple[Version, App]] = {}
+        self._known: dict[str, tuple[Version, Application]] = {}
 
     def names(self) -> list[str]:
         """List applications, those with mistakes in their files too."""
@@ -56,7 +56,7 @@ class Registry:
         return tuple(found)
 
     def waits(self, queues: Sequence[BatchQueue], usual: str) -> dict[str, str]:
-        """Say by application which of its jobs would wait for ever in the queues that there are."""
+        """Return by application the jobs that would wait for ever in the existing queues."""
         found = {}
         for name in self.usable():
             with contextlib.suppress(errors.PilotageError):
@@ -72,7 +72,7 @@ class Registry:
         digest.update(msgspec.json.encode(others))
         return digest.hexdigest()
 
-    def find(self, name: str) -> App:
+    def find(self, name: str) -> Application:
         """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used.
 
         If only this machine cannot read it now, that is `Unavailable`.
@@ -86,7 +86,7 @@ class Registry:
             message = f"the application `{name}` cannot be read: {error.strerror}"
             raise errors.ConfigError(message) from error
 
-    def _read(self, name: str, file: str) -> App:
+    def _read(self, name: str, file: str) -> Application:
         try:
             facts = os.stat(file)
         except FileNotFoundError:
@@ -97,7 +97,7 @@ class Registry:
         if known is None or known[0] != now:
             app = files.read(self._root, name)
             if reason := trust.exposed(os.path.realpath(file)):
-                hint = "whoever can write it decides what runs here: `chmod go-w`"
+                hint = "anyone who can write it decides what runs here: `chmod go-w`"
                 raise errors.ConfigError(reason, hint=hint)
             known = self._known[name] = (now, app)
         return known[1]

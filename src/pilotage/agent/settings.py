@@ -34,7 +34,7 @@ _LIMITS = {
 _APP = 'apps/pilot.toml:\ntakes = "pilot"'
 
 
-def instead(root: Path) -> str:
+def settings_for_factory(root: Path) -> str:
     """Return what the files of an agent would say; empty if a folder is not that of a factory."""
     found = {name: _read(root / FOLDER / f"{name}.toml") for name in toml.names(root / FOLDER)}
     if not found:
@@ -98,13 +98,13 @@ _MEASURES: dict[tuple[str, ...], Callable[[Any], object]] = {
 }  # fmt: skip
 
 
-class Bus(BrokerSettings, frozen=True, kw_only=True):
+class SiteBroker(BrokerSettings, frozen=True, kw_only=True):
     """The broker, and the topics of this site."""
 
     #: Seconds between two attempts to connect, at most; the first come sooner.
     retry: float = 30.0
     #: By topic that jobs come by: who sent what carries no name that the broker has checked.
-    #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
+    #: Empty means that such messages are refused. No topics at all means `job.SITE`.
     jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
     #: The topic of controls; empty means `control.SITE`.
     control: str = ""
@@ -122,7 +122,7 @@ class Bus(BrokerSettings, frozen=True, kw_only=True):
     ahead: int = 500
 
 
-class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DialledHub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A hub that the agent dials at its port."""
 
     #: Such as `https://hub.example.org:8420`.
@@ -150,8 +150,8 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     retry: float = 30.0
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How many jobs go on at once; the others wait. 0 means any number."""
+class RunningLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Jobs that run at once; the others wait. 0 means any number."""
 
     #: Of all.
     jobs: int = 0
@@ -171,8 +171,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cache: str = "10G"
 
 
-class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long what is over is kept."""
+class KeepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long ended jobs are kept."""
 
     #: Jobs that ended well, with their folders.
     done: str = "7d"
@@ -182,7 +182,7 @@ class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     refused: str = "30d"
 
 
-class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RelaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A way out for pilots of a hub that the agent does not dial, on nodes that have none."""
 
     #: Address of the hub.
@@ -196,24 +196,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     #: The name of the site in messages.
     site: str
-    #: Users who may call off anybody's job, and have the site drained.
+    #: Users who may cancel any job, and drain the site.
     admins: tuple[str, ...] = ()
     #: Time between two heartbeats.
     heartbeat: str = "30s"
     #: The broker, unless the agent dials a hub.
-    bus: Bus = Bus()
+    bus: SiteBroker = SiteBroker()
     #: The hub, unless there is a broker.
-    hub: Hub = Hub()
+    hub: DialledHub = DialledHub()
     #: Further hubs that the agent dials, by name.
-    hubs: dict[str, Hub] = {}
+    hubs: dict[str, DialledHub] = {}
     #: The batch system, with the settings that a site has.
     batch: Site
     #: How many jobs go on at once.
-    limits: Limits = Limits()
-    #: How long what is over is kept.
-    keep: Keep = Keep()
+    limits: RunningLimits = RunningLimits()
+    #: How long ended jobs are kept.
+    keep: KeepTimes = KeepTimes()
     #: A way out for pilots.
-    relay: Relay = Relay()
+    relay: RelaySettings = RelaySettings()
     #: By host that data comes from or goes to: the files that open it.
     credentials: dict[str, Keys] = {}
 
@@ -234,13 +234,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return (*first, *self.hubs)
 
     @property
-    def dialled(self) -> dict[str, Hub]:
+    def dialled(self) -> dict[str, DialledHub]:
         """The hubs that this agent dials, by carrier."""
         return {**({"": self.hub} if self.hub.url else {}), **self.hubs}
 
     @property
     def hub_users(self) -> frozenset[str]:
-        """The users that hubs of `[hubs]` are: nobody else may have these names."""
+        """The users that hubs of `[hubs]` are; no other user may have these names."""
         return frozenset(one.user for one in self.hubs.values())
 
     def carrier_of(self, user: str) -> str:
@@ -253,7 +253,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             return self
         same = {name: getattr(self, name) for name in Settings.__struct_fields__}
         hub = self.hubs[carrier]
-        changed = {"bus": Bus(), "hub": hub, "site": hub.site or self.site}
+        changed = {"bus": SiteBroker(), "hub": hub, "site": hub.site or self.site}
         return _ByCarrier(**same | changed, carrier=carrier, here=self.site)
 
     @property
@@ -295,20 +295,20 @@ class _ByCarrier(Settings, frozen=True, kw_only=True):
 
 
 def read(file: Path, hub: str = "") -> Settings:
-    """Read the settings; a file that others may write is nobody's. `hub` is one named beside."""
+    """Read the settings; refuse a file that others may write. `hub` overrides `hub.url`."""
     try:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         message = f"there is no {file}"
         hint = "the page on the edge service shows one; `pilotage agent run FOLDER` runs it"
-        if told := instead(file.parent):
+        if told := settings_for_factory(file.parent):
             message = f"{file.parent} is the folder of a factory, and a factory is an agent now"
             hint = f"write instead\n\n{told}"
         raise errors.NotFound(message, hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
     if reason := trust.exposed(str(file.resolve())):
-        hint = "whoever can write it decides what runs here: `chmod go-w`"
+        hint = "anyone who can write it decides what runs here: `chmod go-w`"
         raise errors.Denied(reason, hint=hint)
     return _placed(parse(source, file, hub), file.parent.resolve())
 
@@ -372,7 +372,7 @@ def _named(name: str, table: object) -> object:
 
 def _check_carrier(made: Settings) -> None:
     """Have jobs come by a broker or a hub, and from further hubs, each a user of its own."""
-    if made.hub.url and made.bus != Bus():
+    if made.hub.url and made.bus != SiteBroker():
         message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
         raise errors.ConfigError(message, hint="leave one of the two tables out", keys=("bus",))
     if not made.carriers:
@@ -397,12 +397,12 @@ def _check_carrier(made: Settings) -> None:
         users[one.user] = ".".join(keys)
 
 
-def _check_hub(table: tuple[str, ...], one: Hub) -> None:
+def _check_hub(table: tuple[str, ...], one: DialledHub) -> None:
     wrong: dict[str, str] = {}
     if not one.url.startswith(("https://", "http://")):
         wrong["url"] = "cannot be that: it must begin with `https://`"
     if not one.user:
-        wrong["user"] = "cannot be empty: jobs are somebody's"
+        wrong["user"] = "cannot be empty: every job has a user"
     if one.site and not model.NAME.fullmatch(one.site):
         wrong["site"] = "cannot be that: it is the name of a site"
     if one.relay and not _PLACE.fullmatch(one.relay):
@@ -413,7 +413,7 @@ def _check_hub(table: tuple[str, ...], one: Hub) -> None:
 
 
 def _check_numbers(made: Settings) -> None:
-    """Refuse what would let nothing go on, or would never rest."""
+    """Refuse numbers that would block everything, or poll without a pause."""
     bus, limits = made.bus, made.limits
     least: dict[tuple[str, ...], tuple[float, float]] = {
         ("bus", "ahead"): (bus.ahead, 1), ("bus", "heartbeat"): (bus.heartbeat, 1),
@@ -441,11 +441,11 @@ def _check_numbers(made: Settings) -> None:
 _BUS = ("url", "ca", "certificate", "key", "user")
 
 _FORM = """\
-# The agent of {site}. Whoever can write this file decides what runs here.
-# Changes count at once; a mistake leaves what was before.
+# The agent of {site}. Anyone who can write this file decides what runs here.
+# Changes take effect at once; a file with a mistake is ignored.
 
 site = {site}
-# Users who may call off anybody's job, as the broker knows them.
+# Users who may cancel any job, as the broker knows them.
 admins = {admins}
 
 [{table}]
@@ -457,30 +457,32 @@ batch = {batch}
 folder = ".pilotage"
 
 [limits]
-# Jobs that go on at once, of all and of each user; 0 means any number.
+# Jobs at once, in total and of each user; 0 means any number.
 jobs = 0
 user = 0
 
 [keep]
-# How long the folders of jobs stay that are over.
+# How long folders of ended jobs are kept.
 done = "7d"
 failed = "30d"
 """
 
 
-def write(file: Path, site: str, by: Bus | Hub, batch: str, admins: tuple[str, ...]) -> Path:
-    """Write the file, if there is none and it says nothing that cannot be."""
-    names = ("url", "ca", "token_file") if isinstance(by, Hub) else _BUS
+def write(
+    file: Path, site: str, by: SiteBroker | DialledHub, batch: str, admins: tuple[str, ...]
+) -> Path:
+    """Write a valid file, if there is none."""
+    names = ("url", "ca", "token_file") if isinstance(by, DialledHub) else _BUS
     given = {name: getattr(by, name) for name in names}
     lines = [f"{name} = {_text(value)}" for name, value in given.items() if value]
     source = _FORM.format(
         site=_text(site), admins=f"[{', '.join(map(_text, admins))}]", carrier="\n".join(lines),
-        table="hub" if isinstance(by, Hub) else "bus", batch=_text(batch),
+        table="hub" if isinstance(by, DialledHub) else "bus", batch=_text(batch),
     )  # fmt: skip
     parse(source, file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # A password in the address is nobody else's; without one the file may be root's.
+        # A password in the address is private; without one other users may read the file.
         mode = 0o600 if urlsplit(by.url).password else 0o644
         place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:

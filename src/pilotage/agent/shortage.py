@@ -1,4 +1,4 @@
-"""What this machine is short of for a while: no job pays for it, it waits."""
+"""Temporary shortages of this machine, which delay a job and do not fail it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORT = frozenset(
 
 @contextlib.contextmanager
 def waits() -> Iterator[None]:
-    """Raise `Unavailable` for what a shortage is behind, whatever was made of it since."""
+    """Raise `Unavailable` for an error that a shortage caused."""
     try:
         yield
     except errors.Unavailable:

@@ -1,7 +1,7 @@
-"""The files of a job come by URL into its folder, and go from there by URL.
+"""Staging of files of a job by URL: inputs into its folder, outputs out of it.
 
-Inputs arrive in a folder beside the job's, each in one of its own, and are put in their places when
-all are whole. A path of a stranger is looked at again where it is used: no link leads out.
+Each input arrives in a folder of its own beside the job's, and all are moved to their places when
+they are complete. Paths in messages are checked where they are used: no link leads out.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import msgspec
 from msgspec import UNSET
 
 from pilotage.agent.app import fill, hosts
-from pilotage.agent.app.model import App, Staging
-from pilotage.agent.contents import Contents, Shelf, Turn
+from pilotage.agent.app.model import Application, Staging
+from pilotage.agent.input_cache import CacheTurn, InputCache, UserCache
 from pilotage.base import durable, errors, paths, text, units
 from pilotage.base.supervise import together
 from pilotage.bus.model import Input, Job, Left
@@ -37,16 +37,16 @@ from pilotage.data.transfer.patience import Patience, Sleep, Told
 from pilotage.data.transfer.url import SAME
 from pilotage.edge import folders
 
-#: Whoever serves data may be away for a day; how often it was asked meanwhile does not matter.
+#: A server may be away for a day; the number of attempts does not matter.
 PATIENCE = Patience(attempts=10_000)
 #: Beside the inputs that have arrived: all of them are in their places.
 _PLACED = "placed"
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
+class TransferJob(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the transfers of one attempt."""
 
-    app: App
+    app: Application
     job: Job
     #: What the attempt is known by, everywhere.
     key: str
@@ -65,7 +65,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def allowed(staging: Staging) -> Allowed:
-    """Say what jobs of an application may reach, in the words of transfers."""
+    """Return the servers that jobs of an application may reach."""
     schemes = tuple(dict.fromkeys(SAME.get(one, one) for one in staging.protocols))
     ports = [allow.DEFAULT_PORT.get(one, 0) for one in schemes if one not in ("hub", "file")]
     return Allowed(
@@ -95,8 +95,8 @@ def check_room(folder: str, spare: int) -> None:
         raise errors.Unavailable(message, hint="free space")
 
 
-class Lanes:
-    """Lets so many transfers go on at once; one that only waits is not counted."""
+class TransferSlots:
+    """Limits transfers at once; one that only waits is not counted."""
 
     def __init__(self, most: Callable[[], int]) -> None:
         """Take how many those are, which may change."""
@@ -105,9 +105,9 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def one(
-        self, turn: Turn | None = None
+        self, turn: CacheTurn | None = None
     ) -> AsyncIterator[Callable[[float], Awaitable[None]]]:  # fmt: skip
-        """Have a lane within the block; what it gives is how to wait without it, and a `turn`."""
+        """Have a slot within the block; what it gives is how to wait without it, and a `turn`."""
         mine = object()
         await self._enter(mine)
         held = True
@@ -119,7 +119,7 @@ class Lanes:
             if turn is not None:
                 turn.leave()
             await asyncio.sleep(seconds)
-            # The turn first: holding a lane while waiting for a turn could block all.
+            # The turn first: holding a slot while waiting for a turn could block all.
             if turn is not None:
                 await turn.take()
             await self._enter(mine)
@@ -139,85 +139,89 @@ class Lanes:
 # -- to the job ------------------------------------------------------------------------------------
 
 
-async def fetch(errand: Errand, aside: str, lanes: Lanes, contents: Contents) -> int:
+async def fetch(
+    transfer: TransferJob, aside: str, slots: TransferSlots, contents: InputCache
+) -> int:
     """Bring all inputs of a job into its folder; what an earlier process brought is kept.
 
     What another job has brought, and `contents` holds, is not brought again.
 
-    Say how many bytes those are.
+    Return their bytes.
     """
-    inputs, done = errand.job.inputs, f"{aside}/{_PLACED}"
+    inputs, done = transfer.job.inputs, f"{aside}/{_PLACED}"
     if not inputs:
         return 0
     before = await anyio.to_thread.run_sync(_marked, done)
     if before is not None:
         return before
-    work = [_fetch(errand, one, f"{aside}/{at}", lanes, contents) for at, one in enumerate(inputs)]
+    work = [
+        _fetch(transfer, one, f"{aside}/{at}", slots, contents) for at, one in enumerate(inputs)
+    ]
     receipts = await together(work)
     for at, (one, receipt) in enumerate(zip(inputs, receipts, strict=True)):
         await anyio.to_thread.run_sync(
-            folders.put_in_place, one.path, f"{aside}/{at}", receipt.folder, errand.folder
+            folders.put_in_place, one.path, f"{aside}/{at}", receipt.folder, transfer.folder
         )
     size = sum(receipt.bytes for receipt in receipts)
-    await anyio.to_thread.run_sync(_mark, errand.folder, done, size)
+    await anyio.to_thread.run_sync(_mark, transfer.folder, done, size)
     return size
 
 
 async def _fetch(
-    errand: Errand, one: Input, target: str, lanes: Lanes, contents: Contents
+    transfer: TransferJob, one: Input, target: str, slots: TransferSlots, contents: InputCache
 ) -> Receipt:  # fmt: skip
     """Bring one input."""
-    reason = hosts.why_not_input(one, errand.app.staging)
+    reason = hosts.why_not_input(one, transfer.app.staging)
     _check(one.path, one.url or one.path, reason)
     if one.content is not UNSET:
         return await anyio.to_thread.run_sync(_unpack, one, target)
     if not one.sha256:
-        async with lanes.one() as sleep:
-            return await _bring(errand, one, target, sleep, None)
-    jobs, copy = os.path.dirname(errand.folder), _written(errand.job, one.path)
-    shelf = contents.of(jobs, errand.user, copy=copy)
-    async with contents.turn(shelf.key(one.sha256)) as turn:
-        found = await anyio.to_thread.run_sync(_known, shelf, one, target)
+        async with slots.one() as sleep:
+            return await _bring(transfer, one, target, sleep, None)
+    jobs, copy = os.path.dirname(transfer.folder), _written(transfer.job, one.path)
+    cache = contents.of(jobs, transfer.user, copy=copy)
+    async with contents.turn(cache.key(one.sha256)) as turn:
+        found = await anyio.to_thread.run_sync(_known, cache, one, target)
         if found is not None:
             return found
-        async with lanes.one(turn) as sleep:
-            receipt = await _bring(errand, one, target, sleep, shelf)
+        async with slots.one(turn) as sleep:
+            receipt = await _bring(transfer, one, target, sleep, cache)
         if not receipt.folder:
-            await anyio.to_thread.run_sync(_check_sum, one, target, shelf)
+            await anyio.to_thread.run_sync(_check_sum, one, target, cache)
     return receipt
 
 
 async def _bring(
-    errand: Errand, one: Input, target: str, sleep: Sleep, shelf: Shelf | None
+    transfer: TransferJob, one: Input, target: str, sleep: Sleep, cache: UserCache | None
 ) -> Receipt:  # fmt: skip
-    work = _courier(errand, sleep).fetch(
-        one.url, target, replace=True, spare=errand.spare, pinned=one.sha256, known=shelf
+    work = _courier(transfer, sleep).fetch(
+        one.url, target, replace=True, spare=transfer.spare, pinned=one.sha256, known=cache
     )
     return await _lasting(work)
 
 
 def _written(job: Job, path: str) -> bool:
-    """Say whether a job writes over an input, or into it, so that it needs one of its own."""
+    """Return whether a job writes over an input, or into it, so that it needs one of its own."""
     mine = f"{path.rstrip('/')}/"
     theirs = [f"{one.path.rstrip('/')}/" for one in job.outputs]
     # The folder of the job itself holds everything.
     return any("/" in (mine, one) or mine.startswith(one) or one.startswith(mine) for one in theirs)
 
 
-def _known(shelf: Shelf, one: Input, target: str) -> Receipt | None:
+def _known(cache: UserCache, one: Input, target: str) -> Receipt | None:
     """Have a file whose content is here already."""
     os.makedirs(target, exist_ok=True)
     name = url.parse(one.url).above[1]
-    size = shelf.take_as_kept(one.sha256, os.path.join(target, name)) if name else -1
+    size = cache.take_as_kept(one.sha256, os.path.join(target, name)) if name else -1
     return Receipt(1, size, 0, "", folder=False) if size >= 0 else None
 
 
-def _courier(errand: Errand, sleep: Callable[[float], Awaitable[None]]) -> Courier:
+def _courier(transfer: TransferJob, sleep: Callable[[float], Awaitable[None]]) -> Courier:
     courier = Courier(
-        allowed(errand.app.staging), keys=errand.keys, key=errand.key, patience=PATIENCE,
+        allowed(transfer.app.staging), keys=transfer.keys, key=transfer.key, patience=PATIENCE,
         sleep=sleep,
     )  # fmt: skip
-    courier.on_trouble, courier.home = errand.told, errand.home
+    courier.on_trouble, courier.home = transfer.told, transfer.home
     return courier
 
 
@@ -247,7 +251,7 @@ def _unpack(one: Input, target: str) -> Receipt:
     return Receipt(1, len(body), 0, "", folder=False)
 
 
-def _check_sum(one: Input, target: str, shelf: Shelf) -> None:
+def _check_sum(one: Input, target: str, cache: UserCache) -> None:
     (item,) = tree.walk(target)
     with paths.opened(target, item.name) as file:
         found = tree.digest(file)
@@ -255,7 +259,7 @@ def _check_sum(one: Input, target: str, shelf: Shelf) -> None:
         message = f"{text.show(one.url)} has the SHA-256 {found} instead of {one.sha256}"
         raise errors.Conflict(message)
     named = msgspec.structs.replace(item, sha256=found)
-    shelf.keep(named, os.path.join(target, item.name))
+    cache.keep(named, os.path.join(target, item.name))
 
 
 def _mark(folder: str, done: str, size: int) -> None:
@@ -265,7 +269,7 @@ def _mark(folder: str, done: str, size: int) -> None:
 
 
 def _marked(done: str) -> int | None:
-    """Say how many bytes were put in their places; nothing if not all were."""
+    """Return how many bytes were put in their places; none if not all were."""
     try:
         with open(done, encoding="ascii") as file:
             return int(file.read() or 0)
@@ -277,25 +281,25 @@ def _marked(done: str) -> int | None:
 
 
 async def send(
-    errand: Errand, aside: str, lanes: Lanes, *, again: bool, anew: bool = False
+    transfer: TransferJob, aside: str, slots: TransferSlots, *, again: bool, force: bool = False
 ) -> tuple[Left, ...]:
     """Send all outputs of a job; `again` means that an earlier process may have sent some.
 
-    What goes to one URL goes there together, so that its manifest tells of all. With `anew` all
-    goes there once more, whatever is there.
+    Outputs with the same URL are sent together, with one manifest. With `force` all are sent again,
+    whatever is there.
     """
     left: list[Left] = []
     groups: dict[str, dict[tuple[str, str], None]] = {}
-    for one in errand.job.outputs:
-        _check(one.path, one.url, hosts.why_not(one.url, errand.app.staging))
-        _check(one.below, one.url, hosts.why_not(one.url, errand.app.staging))
+    for one in transfer.job.outputs:
+        _check(one.path, one.url, hosts.why_not(one.url, transfer.app.staging))
+        _check(one.below, one.url, hosts.why_not(one.url, transfer.app.staging))
         groups.setdefault(one.url, {})[one.path, one.below] = None
     for at, (address, outputs) in enumerate(groups.items()):
         source = await anyio.to_thread.run_sync(
-            folders.collect, errand.folder, outputs, f"{aside}/{at}"
+            folders.collect, transfer.folder, outputs, f"{aside}/{at}"
         )
-        async with lanes.one() as sleep:
-            work = _courier(errand, sleep).send(source, address, replace=again, anew=anew)
+        async with slots.one() as sleep:
+            work = _courier(transfer, sleep).send(source, address, replace=again, anew=force)
             sent = await _lasting(work)
         left.append(Left(url=address, digest=sent.digest, files=sent.files, bytes=sent.bytes))
     return tuple(left)

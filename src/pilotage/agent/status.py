@@ -1,4 +1,4 @@
-"""How an agent is: what it tells the world from time to time, and people at its own machine."""
+"""The status of an agent, as a file that `pilotage agent status` reads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _DAY_S = 86_400.0
 _READ_S = 10.0
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """How it goes with one carrier."""
+class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one connection."""
 
     #: Its name among the hubs; empty for `[bus]` or `[hub]`.
     name: str = ""
@@ -37,12 +37,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """How an agent was at a time."""
+class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an agent at one time."""
 
     beat: Heartbeat
     #: What jobs come by.
-    carriers: tuple[Connection, ...] = ()
+    carriers: tuple[ConnectionStatus, ...] = ()
     #: What is wrong with parts of the process, and with its settings.
     parts: dict[str, str] = {}
     settings: str = ""
@@ -52,20 +52,20 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     waits: dict[str, str] = {}
 
 
-def write(state: Path, look: Look) -> None:
-    """Leave it where commands find it."""
+def write(state: Path, look: AgentStatus) -> None:
+    """Write the status file."""
     durable.swap(state / FILE, msgspec.json.encode(look))
 
 
-def read(state: Path) -> Look:
-    """Return how the agent was when it was last seen."""
+def read(state: Path) -> AgentStatus:
+    """Read the status file."""
     try:
-        return msgspec.json.decode((state / FILE).read_bytes(), type=Look)
+        return msgspec.json.decode((state / FILE).read_bytes(), type=AgentStatus)
     except FileNotFoundError:
         message = f"no agent has run in {state.parent} yet"
         raise errors.NotFound(message, hint="`pilotage agent run` runs it") from None
     except msgspec.MsgspecError as error:
-        hint = "it is of another version; `pilotage agent run` writes it anew"
+        hint = "it is of another version; `pilotage agent run` writes it again"
         raise errors.ConfigError(f"{state / FILE} cannot be read: {error}", hint=hint) from error
 
 
@@ -77,7 +77,7 @@ class Certificate:
         self._known: tuple[Version | None, float | None] = (None, None)
 
     def days(self, path: str, now: float) -> float | None:
-        """Say how many days are left; nothing if there is none, or it cannot be read."""
+        """Return the days until expiry; none without a certificate, or if it cannot be read."""
         version = Version.at(path)
         if version is None:
             return None

@@ -1,9 +1,5 @@
-"""The bus: four verbs between processes that do not know each other, and what they say.
+"""The bus: messages between hubs, sites and users that may start and stop independently.
 
-`port` has the verbs: `publish` sends, `subscribe` receives, `ack` says that a message is dealt
-with, `request` waits for the answer. `pilotage.testing.bus` is one within a process, for tests.
-
-`model` has every message to and from a site. `strict` reads JSON from outside, `wire` makes
-messages of it, `legacy` those of Balsam's and Argo's definitions, `speech` answers in their words;
-`key` says which messages are the same job.
+In come bodies of messages from outside, strictly decoded; out go typed messages, delivered at least
+once by `publish`, `subscribe`, `ack` and `request`.
 """

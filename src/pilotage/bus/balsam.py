@@ -28,7 +28,7 @@ _NEW: dict[str, tuple[object, ...]] = {
     "scheduler_id": (0, "", None),
     "working_directory": ("", None),
 }
-#: What the original sends with each job and nobody reads.
+#: Fields that the original sends with each job, and that are not read.
 _UNREAD = frozenset(
     {
         "time_created", "time_modified", "time_start_queued", "time_job_started",
@@ -55,23 +55,23 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+-]*)://(.*)", re.DOTALL)
 _MOST_JOBS = 1000
 
 
-class Understood(msgspec.Struct, frozen=True):
-    """A message, whoever's words it was in."""
+class ReadMessage(msgspec.Struct, frozen=True):
+    """A decoded message, whatever its format was."""
 
     message: Message
     #: What was not taken as the sender may have meant it, in sentences.
     notes: tuple[str, ...] = ()
 
 
-def understand(body: bytes, site: str = "") -> Understood:
+def read_message(body: bytes, site: str = "") -> ReadMessage:
     """Read a message of ours, of Balsam's or of Argo's; `site` is who reads it."""
     found = strict.load(body)
     if "v" in found or "kind" in found:
-        return Understood(wire.read(found))
+        return ReadMessage(wire.read(found))
     return argo(found, site) if "subjobs" in found else balsam(found, site)
 
 
-def balsam(found: Mapping[str, Any], site: str = "") -> Understood:
+def balsam(found: Mapping[str, Any], site: str = "") -> ReadMessage:
     """Read a job definition of Balsam's."""
     _closed(found, _JOB)
     given = _Fields(found)
@@ -97,10 +97,10 @@ def balsam(found: Mapping[str, Any], site: str = "") -> Understood:
         "outputs": _staged(given.text("output_url")),
         "speech": "balsam",
     }
-    return Understood(_convert(plain, Job), notes)
+    return ReadMessage(_convert(plain, Job), notes)
 
 
-def argo(found: Mapping[str, Any], site: str = "") -> Understood:
+def argo(found: Mapping[str, Any], site: str = "") -> ReadMessage:
     """Read a job definition of Argo's: jobs of Balsam's, one after the other."""
     _closed(found, _CHAIN)
     given = _Fields(found)
@@ -130,7 +130,7 @@ def argo(found: Mapping[str, Any], site: str = "") -> Understood:
         "speech": "argo",
         "jobs": [msgspec.to_builtins(one) for one in jobs],
     }
-    return Understood(_convert(plain, Chain), tuple(notes))
+    return ReadMessage(_convert(plain, Chain), tuple(notes))
 
 
 class _Fields:
@@ -226,8 +226,8 @@ def _convert(plain: dict[str, Any], kind: type[Job | Chain]) -> Job | Chain:
 
 
 def _within(
-    place: str, read: Callable[[Mapping[str, Any]], Understood], value: object
-) -> Understood:
+    place: str, read: Callable[[Mapping[str, Any]], ReadMessage], value: object
+) -> ReadMessage:
     if not isinstance(value, dict):
         raise _wrong(place, "is not a job definition")
     try:
@@ -279,7 +279,7 @@ _PLAIN: dict[State, str] = {
     "running": "RUNNING",
     "done": "JOB_FINISHED",
     "rejected": "JOB_REJECTED",
-    # The original knows no way to call a job off; the message says it.
+    # The original cannot cancel a job; the message says it.
     "cancelled": "JOB_FAILED",
 }
 #: What Argo calls the states of a chain while none of its jobs is at a site, and at its end.
@@ -307,7 +307,7 @@ _DIGITS = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def balsam_state(status: Status) -> str:
-    """Say where a job is as Balsam does."""
+    """Return the state of a job in Balsam's terms."""
     if status.state in _PLAIN:
         return _PLAIN[status.state]
     match status.state:
@@ -327,12 +327,12 @@ def balsam_state(status: Status) -> str:
 
 
 def argo_state(status: Status) -> str:
-    """Say where a job of a chain is as Argo does."""
+    """Return the state of a job of a chain in Argo's terms."""
     return ARGO[balsam_state(status)]
 
 
 def chain_state(status: Status) -> str:
-    """Say where a chain as a whole is as Argo does."""
+    """Return the state of a whole chain in Argo's terms."""
     if status.state == "failed" and status.step in _WHOLE_FAILED:
         return _WHOLE_FAILED[status.step]
     return _WHOLE[status.state]
@@ -357,7 +357,7 @@ def argo_status(status: Status, *, whole: bool = False) -> bytes:
 
 
 def serialized(job: Job, status: Status, created: float) -> dict[str, str | int]:
-    """Write a job with the fields that Balsam sends; its folder is nobody else's business."""
+    """Return a job with the fields that Balsam sends; its folder is not disclosed."""
     digits = _DIGITS.match(status.scheduler_id)
     return {
         "job_id": status.job_id or status.job,

@@ -1,4 +1,4 @@
-"""Messages that have come together go together: as many as one transaction takes."""
+"""Batches of messages that arrive together, as many as one transaction takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REST_S = 5.0
 async def take(
     incoming: AsyncIterator[Message], act: Callable[[list[Message]], Awaitable[None]]
 ) -> None:
-    """Have what is there dealt with, again and again until cancelled; more comes in meanwhile."""
+    """Process available messages in batches until cancelled; more are received meanwhile."""
     here: deque[Message] = deque()
     came = [anyio.Event()]
 
@@ -40,7 +40,7 @@ async def take(
 
 
 def _some(here: deque[Message]) -> list[Message]:
-    """Take out what is there, as much as goes into one transaction."""
+    """Remove messages for one transaction from the queue."""
     taken: list[Message] = []
     size = 0
     while here and len(taken) < MOST and size < _MOST_BYTES:
@@ -53,16 +53,16 @@ async def settle(
     bus: Bus, messages: Sequence[Message], take: Callable[[Sequence[Message]], Awaitable[None]],
     log: logging.Logger,
 ) -> None:  # fmt: skip
-    """Have messages taken in, and tell the broker; an odd one stops no other."""
+    """Process messages, and acknowledge them; a faulty one does not stop others."""
     try:
         await take(messages)
     except errors.StoreUnavailable as error:
-        words = "%s; %d messages go back to the broker"
+        words = "%s; %d messages are returned to the broker"
         log.error(words, error, len(messages))  # noqa: TRY400 - the error says it all
         await anyio.sleep(_REST_S)
         await bus.ack(*messages, done=False)
     except Exception:
-        # What it says is asked for again, if it matters.
+        # Its content is requested again, if it matters.
         if len(messages) == 1:
             log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
             await bus.ack(*messages)

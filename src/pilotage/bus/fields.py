@@ -1,4 +1,4 @@
-"""What the fields of a message may hold; the published schemas say the same."""
+"""Types and limits of the fields of messages, as in the published schemas."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What makes two messages the same job.
+"""The identity of a job: messages with the same key are the same job.
 
-The sender's own key does, else the numbers that Argo gave, else the body itself. A key belongs to
-whoever sent it: nobody can take another's. The same key with another body is a conflict.
+It is the sender's own key, or the numbers that Argo gave, or the body itself. Keys of different
+senders never collide. The same key with another body is a conflict.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from pilotage.bus.model import Chain, Flow, Job
 
 
-class Key(msgspec.Struct, frozen=True):
+class MessageKey(msgspec.Struct, frozen=True):
     """The identity of a message."""
 
     #: 32 hexadecimal digits: the same job has the same.
@@ -25,7 +25,7 @@ class Key(msgspec.Struct, frozen=True):
     origin: Literal["sender", "argo", "body"]
 
 
-def of(message: Job | Chain | Flow, user: str) -> Key:
+def of(message: Job | Chain | Flow, user: str) -> MessageKey:
     """Return the identity of a message from a user that the bus has verified."""
     body = digest(msgspec.structs.replace(message, key=""))
     origin: Literal["sender", "argo", "body"] = "sender"
@@ -36,7 +36,9 @@ def of(message: Job | Chain | Flow, user: str) -> Key:
     else:
         origin, mine = "body", [body]
     attempt = message.attempt if isinstance(message, Job) else 1
-    return Key(digest([user, origin, type(message).__name__, attempt, *mine])[:32], body, origin)
+    return MessageKey(
+        digest([user, origin, type(message).__name__, attempt, *mine])[:32], body, origin
+    )
 
 
 def digest(value: object) -> str:

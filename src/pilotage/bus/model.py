@@ -173,7 +173,7 @@ class Chain(Body, frozen=True, kw_only=True):
     #: Whatever the sender keeps track by.
     user_id: Line = ""
     group: Line = ""
-    #: Who is told of its end.
+    #: Address that is notified of its end.
     username: Line = ""
     email: Email = ""
     #: What is brought before the first job.
@@ -243,7 +243,7 @@ class Control(Body, frozen=True, kw_only=True):
     reply: Route = ""
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FollowedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job whose streams are followed, and how far the sender has them."""
 
     #: The key of the job.
@@ -256,14 +256,14 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Follow(Body, frozen=True, kw_only=True):
-    """Send what running jobs write, for a while; it is asked for again while somebody reads it."""
+    """Send the output of running jobs for a while; hubs repeat it while the log is followed."""
 
     #: The site that is meant.
     site: Word
     #: How long, in seconds.
     seconds: Annotated[float, Meta(ge=1, le=60)] = 15.0
     #: Which jobs.
-    jobs: Annotated[tuple[Wanted, ...], Meta(min_length=1, max_length=1000)]
+    jobs: Annotated[tuple[FollowedJob, ...], Meta(min_length=1, max_length=1000)]
 
 
 class Log(Body, frozen=True, kw_only=True):
@@ -487,7 +487,7 @@ class Refusal(Body, frozen=True, kw_only=True):
     site: Word
     #: When, in seconds since 1970.
     time: Seconds
-    #: Who sent it, as the broker has verified; empty if nobody knows.
+    #: Who sent it, as the broker has verified; empty if unknown.
     user: Annotated[str, Meta(max_length=300)] = ""
     #: The topic that it came by.
     topic: Annotated[str, Meta(max_length=300)] = ""

@@ -1,4 +1,4 @@
-"""What every bus can do: four verbs, and what a delivery is."""
+"""The interface of every bus: publish, subscribe, acknowledge and request."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from typing import Protocol
 import msgspec
 
 
-class Message(msgspec.Struct, frozen=True):
-    """One delivery of a message."""
+class MessageHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery of a message, without its body."""
 
     #: Words joined by dots.
     topic: str
-    #: What was sent.
-    body: bytes
-    #: What tells a receiver that it has had the message before; the sender's choice.
-    key: str
-    #: Names this delivery; another delivery of the same message has another one.
+    #: Identifies this delivery; each delivery of the same message has its own.
     tag: int
-    #: Answers a request; without one, or too late, nobody hears it.
-    reply: Callable[[bytes], Awaitable[None]]
-    #: Who sent it, as the bus itself knows them; never what the body says. Empty if it cannot know.
+    #: Chosen by the sender; a receiver recognises a message that it has had before.
+    key: str = ""
+    #: The sender, as verified by the bus itself, never by the body; empty if unknown.
     user: str = ""
     #: Whether it may have been delivered before.
     again: bool = False
+
+
+class Message(MessageHeader, frozen=True, kw_only=True):
+    """One delivery of a message."""
+
+    body: bytes
+    #: Answers a request; without a request, or too late, the answer is dropped.
+    reply: Callable[[bytes], Awaitable[None]]
 
 
 class Bus(Protocol):
@@ -50,12 +54,12 @@ class Bus(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
         """Receive; what is not acknowledged at the end of the `async with` is delivered again.
 
-        With `ahead`, at most so many are delivered that are not acknowledged.
+        `ahead` limits deliveries that are not acknowledged.
         """
         ...
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Say that messages are dealt with; of an old delivery this means nothing.
+        """Acknowledge messages; acknowledging an old delivery has no effect.
 
         Those that are not `done` go back and are delivered again.
         """
@@ -67,7 +71,7 @@ class Bus(Protocol):
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Tell whether a topic matches: `*` stays in one word, the word `**` is any number of words."""
+    """Return whether a topic matches: `*` is within one word, the word `**` any number of words."""
     return _regex(pattern).fullmatch("." + topic) is not None
 
 

@@ -1,7 +1,7 @@
-"""JSON from outside, read so that nobody can mean two things by it.
+"""Strict decoding of untrusted JSON; ambiguity is rejected.
 
-Twice the same key, NaN, infinities, numbers too large for anyone, halves of characters, control
-characters and deep nesting are refused: other programs read them in different ways.
+Duplicate keys, NaN, infinities, numbers that are too large, lone surrogates, control characters and
+deep nesting are refused: other programs read them in different ways.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load(body: bytes) -> dict[str, Any]:
 
 
 def plain(body: bytes) -> bool:
-    """Tell whether `load` would find no fault with JSON that a program of ours has written.
+    """Return whether `load` would accept JSON that our own encoder has written.
 
     If not, only `load` knows.
     """

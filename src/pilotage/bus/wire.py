@@ -1,4 +1,4 @@
-"""Bodies of messages to and from what they mean; a refusal is a sentence that names the field."""
+"""Encoding and decoding of message bodies; an error names the faulty field."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _OF_JOBS = ("cancel", "hold", "release", "retry", "resend")
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
 _SOME = re.compile(r" - at (?:`\$\.(?=\w+\[\.\.\.\])|`key` in `\$\.)(\w+)(?:\[\.\.\.\])?`$")
-#: So many members of a table are looked at to name the one that is wrong.
+#: Members of a table that are checked to find the faulty one.
 _MOST_TRIED = 300
 _NAMED = re.compile("(unknown|missing required) field `(.*)`", re.DOTALL)
 _REGEX = re.compile(r"Expected `str` matching regex .*", re.DOTALL)
@@ -81,7 +81,7 @@ def encode(message: Message) -> bytes:
 
 
 def check(body: bytes, kind: type[Message]) -> None:
-    """Raise `BadMessage` if who reads what `encode` has written would refuse it."""
+    """Raise `BadMessage` if a receiver would refuse an encoded message."""
     if strict.plain(body):
         with contextlib.suppress(msgspec.ValidationError):
             msgspec.json.decode(body, type=kind)
@@ -90,7 +90,7 @@ def check(body: bytes, kind: type[Message]) -> None:
 
 
 def convert(found: dict[str, Any], kind: type[_T]) -> _T:
-    """Make what is meant of plain values, or say which field is wrong and how."""
+    """Convert plain values to a struct, or raise `BadMessage` that names the faulty field."""
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
@@ -124,7 +124,7 @@ def _check(control: Control) -> None:
 
 
 def _refusal(said: str) -> errors.BadMessage:
-    """Turn what the checker says into a sentence."""
+    """Return an error with a sentence for users."""
     place = _AT.search(said)
     what = said[: place.start()] if place else said
     path = place[1] if place else ""

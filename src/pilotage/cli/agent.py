@@ -82,7 +82,7 @@ def setup(
     del at
     root = (folder or Path.cwd()).resolve()
     names = ("url", "ca", "certificate", "key", "user")
-    carrier: settings.Bus | settings.Hub = settings.Bus(
+    carrier: settings.SiteBroker | settings.DialledHub = settings.SiteBroker(
         **{name: getattr(given, name) for name in names}
     )
     token: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ def setup(
         if given.url or given.certificate or given.key or given.user:
             message = "jobs come by a broker or from a hub, and not by both"
             raise errors.UsageError(message, hint="with `--hub`, leave out the options of a broker")
-        carrier = settings.Hub(url=given.hub, ca=given.ca)
+        carrier = settings.DialledHub(url=given.hub, ca=given.ca)
         make = f"`pilotage token new agent --site {name}` at the hub"
         token = (f"put what {make} prints into {root / carrier.token_file}, and `chmod 600` it",)
     file = settings.write(root / AGENT_FILE, name, carrier, given.batch, given.admin)

@@ -11,11 +11,11 @@ from cyclopts import Parameter
 
 from pilotage.agent import pilots, records
 from pilotage.agent import status as look
-from pilotage.agent.app.model import App
-from pilotage.agent.model import Refusal
-from pilotage.agent.pilots import Held
+from pilotage.agent.app.model import Application
+from pilotage.agent.model import RefusedMessage
+from pilotage.agent.pilots import HubPilots
 from pilotage.agent.registry import Registry
-from pilotage.agent.status import Connection, Look
+from pilotage.agent.status import AgentStatus, ConnectionStatus
 from pilotage.base import units
 from pilotage.bus.fields import State
 from pilotage.cli import formatting, sheet
@@ -52,7 +52,7 @@ def status(
         *(sheet.pair(name, value) for name, value in facts.items() if value),
     ]
     if len(seen.carriers) > 1:
-        rows = tuple(_hub(one, held.get(one.user, Held()), app) for one in seen.carriers)
+        rows = tuple(_hub(one, held.get(one.user, HubPilots()), app) for one in seen.carriers)
         shown += ["", Table(_HUBS, rows)]
     if bad:
         shown += ["", Table(_HEADS, tuple(_row(one) for one in bad))]
@@ -64,7 +64,7 @@ def status(
     return Answer({"agent": data}, tuple(shown), (seen.beat.site,), notes, status=0 if runs else 1)
 
 
-def _word(seen: Look, *, runs: bool) -> tuple[str, Style]:
+def _word(seen: AgentStatus, *, runs: bool) -> tuple[str, Style]:
     """Return in a word how it is; the worst comes first."""
     if not runs:
         return "not running", "red"
@@ -77,7 +77,7 @@ def _word(seen: Look, *, runs: bool) -> tuple[str, Style]:
     return ("drained", "yellow") if seen.beat.draining else ("well", "green")
 
 
-def _facts(seen: Look, counts: Mapping[State, int], waiting: int) -> dict[str, str]:
+def _facts(seen: AgentStatus, counts: Mapping[State, int], waiting: int) -> dict[str, str]:
     beat, scheduler = seen.beat, seen.beat.scheduler
     # Several have a table of their own.
     only = seen.carriers if len(seen.carriers) == 1 else ()
@@ -110,7 +110,7 @@ def _days(days: float | None) -> str:
     return f"{whole} left" + (": renew it soon" if days < _WORRY_DAYS else "")
 
 
-def _hub(one: Connection, held: Held, app: App | None) -> tuple[Cell, ...]:
+def _hub(one: ConnectionStatus, held: HubPilots, app: Application | None) -> tuple[Cell, ...]:
     """Write how it goes with one of several carriers, and which pilots it has here."""
     state = Styled("away", "red") if one.trouble else Styled("connected", "green")
     limit = app.limits_of(one.user).maximum if app and one.user else ""
@@ -121,5 +121,5 @@ def _hub(one: Connection, held: Held, app: App | None) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _row(one: Refusal) -> tuple[str, ...]:
+def _row(one: RefusedMessage) -> tuple[str, ...]:
     return formatting.clock(one.time), one.user or "-", one.code, one.reason

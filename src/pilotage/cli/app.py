@@ -52,7 +52,7 @@ class Described:
         tuple[str, ...], Parameter(help="Host that data may come from and go to; repeatable.")
     ] = ()
 
-    def app(self, executable: str, argv: tuple[str, ...]) -> model.App:
+    def app(self, executable: str, argv: tuple[str, ...]) -> model.Application:
         """Make an application of it."""
         given = {
             "executable": executable, "sha256": trust.digest(executable), "argv": argv,
@@ -66,7 +66,7 @@ class Described:
             "staging": {"hosts": self.host},
         }  # fmt: skip
         try:
-            return msgspec.convert(given, model.App)
+            return msgspec.convert(given, model.Application)
         except msgspec.ValidationError as error:
             raise errors.UsageError(str(error)) from None
 
@@ -191,7 +191,7 @@ def _switch(name: str, at: Common, *, enabled: bool) -> Answer:
     return Answer({"app": name, "enabled": enabled}, (said,), (name,))
 
 
-def _look(root: Path, name: str) -> tuple[model.App | None, str, str]:
+def _look(root: Path, name: str) -> tuple[model.Application | None, str, str]:
     """Return an application, its state and its errors."""
     try:
         one = files.read(root, name)
@@ -205,7 +205,7 @@ def _look(root: Path, name: str) -> tuple[model.App | None, str, str]:
     return one, "ready" if one.enabled else "disabled", ""
 
 
-def _row(name: str, one: model.App | None, state: str, trouble: str) -> tuple[Cell, ...]:
+def _row(name: str, one: model.Application | None, state: str, trouble: str) -> tuple[Cell, ...]:
     styled = Styled(state, _STYLES.get(state, "red"))
     if one is None:
         return name, "", styled, "", "", trouble
@@ -214,7 +214,7 @@ def _row(name: str, one: model.App | None, state: str, trouble: str) -> tuple[Ce
     )  # fmt: skip
 
 
-def _sheet(one: model.App, trouble: str, file: str) -> list[Shown]:
+def _sheet(one: model.Application, trouble: str, file: str) -> list[Shown]:
     limits = msgspec.to_builtins(one.limits)
     told = {
         "about": one.about,

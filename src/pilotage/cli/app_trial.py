@@ -88,7 +88,7 @@ def trial(
     return msgspec.structs.replace(found, notes=(*found.notes, *notes))
 
 
-def _waits(app: model.App, asked: Asked, state: Path) -> tuple[str, ...]:
+def _waits(app: model.Application, asked: Asked, state: Path) -> tuple[str, ...]:
     """Return warnings for jobs that would wait forever in the queues that the agent knows."""
     try:
         seen = status.read(state)
@@ -108,7 +108,7 @@ def _pair(word: str) -> tuple[str, str]:
     return key, value
 
 
-def _config(app: model.App, file: Path | None) -> parser.Parsed:
+def _config(app: model.Application, file: Path | None) -> parser.Parsed:
     if file is None:
         return parser.Parsed()
     return anyio.run(parser.parse, app, str(file.absolute().parent), file.name)

@@ -18,7 +18,7 @@ from pilotage.base import errors, text, units
 from pilotage.cli import formatting, live, render, tally
 from pilotage.cli.answer import Cell, Style, Styled
 from pilotage.cli.rule import trigger_texts
-from pilotage.edge.forward import Target
+from pilotage.edge.forward import TargetHub
 from pilotage.hub import process
 from pilotage.hub.project import Project
 from pilotage.project import settings
@@ -133,7 +133,7 @@ class Choices(msgspec.Struct, frozen=True):
     local: bool = True
     serve: bool = True
     #: The hub that jobs go to instead.
-    target: Target | None = None
+    target: TargetHub | None = None
     #: What runs in place of a hub, and its description; its jobs continue without it.
     instead: process.Instead | None = None
     words: tuple[str, ...] = ()

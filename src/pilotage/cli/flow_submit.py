@@ -135,7 +135,7 @@ def _chain(source: bytes) -> Flow | None:
         return None
     if not isinstance(found, dict) or not ("subjobs" in found or found.get("kind") == "chain"):
         return None
-    message = balsam.understand(source).message
+    message = balsam.read_message(source).message
     return from_chain(message) if isinstance(message, Chain) else None
 
 

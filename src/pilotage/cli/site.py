@@ -21,7 +21,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
 from pilotage.edge import view
 from pilotage.edge.order import PILOT
-from pilotage.edge.view import Edge
+from pilotage.edge.view import EdgeSite
 from pilotage.hub.project import Project
 from pilotage.status.sites import SiteList, SiteStatus
 
@@ -56,7 +56,7 @@ def _agent_notes(project: Project, seen: SiteList) -> tuple[str, ...]:
     return () if agents else (f"no site was heard of by the broker yet: {SOON}",)
 
 
-def facts(one: Edge) -> dict[str, str]:
+def facts(one: EdgeSite) -> dict[str, str]:
     """Write what an agent says of its site for people."""
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
     days = one.certificate_days

@@ -36,7 +36,7 @@ from pilotage.cli.live import Board
 from pilotage.cli.site import find
 from pilotage.cli.site_state import look
 from pilotage.edge import broker, health
-from pilotage.edge.view import Edge
+from pilotage.edge.view import EdgeSite
 from pilotage.hub.project import Project
 from pilotage.status.sites import SiteStatus
 
@@ -275,7 +275,7 @@ def check_heard(project: Project, one: SiteStatus) -> list[CheckResult]:
     return found
 
 
-def _agent(one: Edge) -> list[CheckResult]:
+def _agent(one: EdgeSite) -> list[CheckResult]:
     heard = f"heard of at {formatting.clock(one.heard)}, each {units.for_people(one.interval)}"
     scheduler, days = one.scheduler, one.certificate_days
     apps = ", ".join(one.applications)

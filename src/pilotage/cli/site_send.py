@@ -84,14 +84,14 @@ def send(
 # -- the job to send -----------------------------------------------------------------------------
 
 
-def _read(file: str, site: str) -> balsam.Understood:
+def _read(file: str, site: str) -> balsam.ReadMessage:
     try:
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         message = f"cannot read {file}: {error.strerror}"
         raise errors.UsageError(message, hint="name a file with a job definition, or -") from None
     try:
-        return balsam.understand(body, site)
+        return balsam.read_message(body, site)
     except errors.BadMessage as error:
         message = f"{_shown(file)}: {error}"
         raise errors.BadMessage(message, hint=error.hint, field=error.field) from None

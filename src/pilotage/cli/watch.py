@@ -37,14 +37,14 @@ def watch(
 ) -> Answer:
     """Watch and match here, and have a hub run the jobs, until Ctrl-C."""
     from pilotage.cli import engine
-    from pilotage.edge.forward import Target
+    from pilotage.edge.forward import TargetHub
     from pilotage.link import connect
 
     way = connect.route(hub, proxy, str(ca or ""))
     if way.tls is None and not insecure and not connect.is_near(way):
         message = f"{hub} is not encrypted, and a token would travel there"
         raise errors.UsageError(message, hint="use https://, or `--insecure`")
-    target = Target(way, _token(token_file))
+    target = TargetHub(way, _token(token_file))
     with at.open() as project:
         began = time.monotonic()
         counts, heard = engine.drive(project, engine.Choices(until_idle=until_idle, target=target))

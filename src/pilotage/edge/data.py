@@ -1,4 +1,4 @@
-"""Data of jobs at sites with an agent: it goes by a transfer server, or by the hub's own port."""
+"""Data of jobs at sites with an agent, by a transfer server or by the hub's own port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pilotage.base import durable, errors, text
 from pilotage.bus.fields import MOST_LOG as MOST_CARRIED
 from pilotage.bus.model import Input
 from pilotage.edge import handoff, reach, records
-from pilotage.edge.handoff import HUB, Piece
+from pilotage.edge.handoff import HUB, InputPiece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import ASIDE, INPUTS, NOWHERE, Publisher
 from pilotage.edge.reach import Reach
@@ -38,7 +38,7 @@ _AT_ONCE = 16
 
 
 class EdgeData:
-    """Carries inputs and outputs of jobs; see `edge.place.Data`."""
+    """Transfers inputs and outputs of jobs; see `edge.place.SiteData`."""
 
     def __init__(self, project: ProjectFolder, reader: Db) -> None:
         """Take the settings of the project, and a connection that is read from."""
@@ -70,13 +70,13 @@ class EdgeData:
                 continue
             own = path.removeprefix(f"{self._root}/")
             async with self._lanes:
-                piece = await self._publisher.own(_JOBS, Piece(own, there), uses.add)
+                piece = await self._publisher.own(_JOBS, InputPiece(own, there), uses.add)
             url = handoff.seen(self._stores, piece.url, site)
             found[path] = Input(url=url, path=there, sha256=piece.sha256)
         return tuple(found.values())
 
     def _carried(self, paths: Mapping[str, str]) -> dict[str, Input]:
-        """Read files that go with the message: as many as it may have bytes of them."""
+        """Read small files that go with the message, up to its limit."""
         found, left = {}, MOST_CARRIED
         for path, there in paths.items():
             body = self._publisher.small(path.removeprefix(f"{self._root}/"), left)
@@ -95,11 +95,11 @@ class EdgeData:
         return made.write, made.read
 
     def _mark(self) -> str:
-        """Tell projects apart that use one transfer server."""
+        """Return a name of this project at a transfer server that several projects use."""
         return hashlib.sha256(os.fsencode(self._root)).hexdigest()[:16]
 
     async def home(self, place: str, digest: str, files: Mapping[str, str]) -> None:
-        """Bring outputs home: by path in the folder, where each goes to."""
+        """Fetch outputs; `files` has the target by path in the folder."""
         async with self._lanes:
             found = await self._inspector.look(place, digest)
             if found.trouble:
@@ -130,7 +130,7 @@ class EdgeData:
                 await self._publisher.remove(name, functools.partial(self._unused, name))
 
     def _unused(self, name: str) -> bool:
-        """Say whether no attempt reads what was published under a name."""
+        """Return whether no attempt reads what was published under a name."""
         return not any(name in some for some in self._uses.values()) and not records.used(
             self._reader, name
         )
@@ -165,7 +165,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _move(source: Path, target: str) -> None:
-    """Give a file a place of its own; it is new there, as one is that a job here has written."""
+    """Move a file to its place, with a new modification time as if a job here had written it."""
     try:
         os.rename(source, target)
     except OSError:
@@ -175,7 +175,7 @@ def _move(source: Path, target: str) -> None:
 
 
 def _deliver(aside: Path, files: Mapping[str, str]) -> None:
-    """Give files that have arrived their places; each is there as a whole or not at all."""
+    """Move files that have arrived to their places, each atomically."""
     for below, target in files.items():
         source = aside / below
         if not source.exists():

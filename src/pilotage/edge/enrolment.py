@@ -1,4 +1,4 @@
-"""Agents of sites that dial this hub's port: let in by a token, heard while it counts."""
+"""Agents that dial this hub's port: admitted by a token, until it is revoked."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 from pilotage.base import crash, errors, text
 from pilotage.base.supervise import Background
 from pilotage.edge.port import model
-from pilotage.edge.port.serve import Served
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.port.serve import AgentSession
+from pilotage.edge.port.sites import AgentLines
 from pilotage.pilot import messages
 from pilotage.pilot.data_link import streams
 from pilotage.project import tokens
@@ -22,7 +22,7 @@ from pilotage.store import Db, Writer
 _log = logging.getLogger("pilotage.link")
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmittedAgent(msgspec.Struct, frozen=True):
     """An agent that has proved its site."""
 
     site: str
@@ -31,24 +31,24 @@ class Admitted(msgspec.Struct, frozen=True):
     beat: float
 
 
-class Agents:
-    """Lets agents in, and ends their connections when their tokens count no longer."""
+class AgentEnrolment:
+    """Admits agents, and closes their connections when their tokens are revoked."""
 
     def __init__(
-        self, writer: Writer, gate: tokens.TokenGate, lines: Lines, now: Callable[[], float],
+        self, writer: Writer, gate: tokens.TokenGate, lines: AgentLines, now: Callable[[], float],
         versions: model.Versions = model.VERSIONS,
     ) -> None:  # fmt: skip
-        """Take who knows tokens, who hears sites that are connected, and what we speak."""
+        """Take the tokens, the connected sites, and our versions of the protocol."""
         self._versions = versions
         self._writer, self._gate, self._lines, self._now = writer, gate, lines, now
         self._beside = Background(_log, "agents at the port")
 
-    async def admit(self, message: messages.Agent) -> tuple[Admitted, int]:
-        """Find out which site speaks, and in which version."""
+    async def admit(self, message: messages.Agent) -> tuple[AdmittedAgent, int]:
+        """Return the site that a token or key belongs to, and the version of the protocol."""
         try:
             version = model.agree(message.versions, self._versions)
         except errors.UsageError as error:
-            _log.warning("an agent that calls itself %s: %s", text.show(message.site), error)
+            _log.warning("an agent that claims the site %s: %s", text.show(message.site), error)
             raise
 
         def step(db: Db) -> tokens.Grant:
@@ -57,16 +57,16 @@ class Agents:
         grant = await self._writer.run(step)
         crash.point("link.admitted")
         self._gate.forget()
-        return Admitted(grant.site, message.key, message.beat), version
+        return AdmittedAgent(grant.site, message.key, message.beat), version
 
-    def take_over(self, transport: asyncio.Transport, one: Admitted) -> None:
-        """Go on with the connection of an agent."""
+    def take_over(self, transport: asyncio.Transport, one: AdmittedAgent) -> None:
+        """Serve the connection of an agent."""
         self._beside.start(self._serve(transport, one))
 
-    async def _serve(self, transport: asyncio.Transport, one: Admitted) -> None:
+    async def _serve(self, transport: asyncio.Transport, one: AdmittedAgent) -> None:
         reader, writer = streams(transport)
         line = self._lines.open(one.site)
-        served = Served(line, reader, writer, one.beat)
+        served = AgentSession(line, reader, writer, one.beat)
         _log.info("the agent of %s is connected", one.site)
         try:
             async with anyio.create_task_group() as tasks:
@@ -83,10 +83,10 @@ class Agents:
         finally:
             self._lines.close(line)
             transport.abort()
-            _log.info("the agent of %s is not connected any more", one.site)
+            _log.info("the agent of %s has disconnected", one.site)
 
-    async def _revoked(self, one: Admitted, served: Served) -> None:
-        """Return once the key of an agent counts no longer."""
+    async def _revoked(self, one: AdmittedAgent, served: AgentSession) -> None:
+        """Return once the key of an agent is revoked."""
         while True:
             try:
                 self._gate.check(one.key, tokens.TokenScope.AGENT)

@@ -20,12 +20,12 @@ from pilotage.batch.data import join
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.courier import Courier
 from pilotage.edge import reach
-from pilotage.edge.handoff import Piece
+from pilotage.edge.handoff import InputPiece
 from pilotage.edge.reach import Reach
 
 
-async def bring(here: Reach, root: Path, pieces: Sequence[Piece], folder: Path) -> int:
-    """Bring inputs into a folder; say how many bytes those are."""
+async def bring(here: Reach, root: Path, pieces: Sequence[InputPiece], folder: Path) -> int:
+    """Fetch inputs into a folder; return their size in bytes."""
     done, aside = folder.with_name(f"{folder.name}.read"), folder.with_name(f"{folder.name}.in")
     before = await run_sync(_begin, folder, aside)
     if before is not None:
@@ -42,37 +42,37 @@ async def bring(here: Reach, root: Path, pieces: Sequence[Piece], folder: Path) 
 
 
 def read(folder: Path) -> int | None:
-    """Say how many bytes were brought to a folder; nothing if not all were."""
+    """Return the bytes of all inputs of a folder; none if they are incomplete."""
     try:
         return int(folder.with_name(f"{folder.name}.read").read_text("ascii") or 0)
     except FileNotFoundError:
         return None
 
 
-def _source(here: Reach, root: Path, piece: Piece) -> tuple[Courier, str]:
+def _source(here: Reach, root: Path, piece: InputPiece) -> tuple[Courier, str]:
     if "://" not in piece.url:
         return here.own, reach.own(root, piece.url)
     return (here.inside if piece.own else here.outside), piece.url
 
 
 def _begin(folder: Path, aside: Path) -> int | None:
-    """Say how many bytes were brought; nothing if not all were: then all is begun anew."""
+    """Return the bytes of inputs; if they are incomplete, remove them and return none."""
     before = read(folder)
     if before is None:
         for one in (folder, aside):
-            # Files of a half that somebody left may have been moved.
+            # An interrupted run may have moved some of its files.
             shutil.rmtree(one, ignore_errors=True)
             one.mkdir(parents=True, exist_ok=True)
     return before
 
 
-def _put(piece: Piece, target: str, is_folder: bool, folder: Path) -> None:  # noqa: FBT001 - for a thread
+def _put(piece: InputPiece, target: str, is_folder: bool, folder: Path) -> None:  # noqa: FBT001 - for a thread
     if piece.sha256 and not is_folder:
         _check(piece, target)
     put_in_place(piece.path, target, is_folder, str(folder))
 
 
-def _check(piece: Piece, target: str) -> None:
+def _check(piece: InputPiece, target: str) -> None:
     (item,) = tree.walk(target)
     with paths.opened(target, item.name) as file:
         found = tree.digest(file)
@@ -88,28 +88,28 @@ def _end(done: Path, size: int, aside: Path) -> None:
 
 
 async def gather(folder: Path, outputs: Sequence[str]) -> str:
-    """Name a folder with the outputs of a job, by their paths."""
+    """Return a folder with the outputs of a job, by their paths."""
     named = [(one, one) for one in outputs]
     return await run_sync(collect, str(folder), named, f"{folder}.out")
 
 
 async def send(
-    courier: Courier, folder: Path, source: str, address: str, *, anew: bool = False
+    courier: Courier, folder: Path, source: str, address: str, *, resend: bool = False
 ) -> None:
-    """Send what was gathered to its place; the manifest comes last.
+    """Send collected outputs to their URL; the manifest comes last.
 
-    With `anew` all is sent, whatever the manifest there says.
+    With `resend`, files are sent again even if the manifest lists them.
     """
     try:
-        await courier.send(source, address, replace=True, anew=anew)
+        await courier.send(source, address, replace=True, anew=resend)
     except (errors.Conflict, errors.Damaged):
-        # The place is nobody else's: whatever is there is not what the job has left.
+        # No other attempt writes there: these files are not outputs of the job.
         await courier.send(source, address, anew=True)
     await run_sync(functools.partial(shutil.rmtree, f"{folder}.out", ignore_errors=True))
 
 
 def put_in_place(given: str, source: str, folder: bool, home: str) -> None:  # noqa: FBT001 - a thread's
-    """Give what has arrived its place in the job's folder; it is a folder or one file."""
+    """Move an input that has arrived, a folder or one file, to its place in the job's folder."""
     path = given.removesuffix("/")
     named = path and not folder and not given.endswith("/")
     try:
@@ -133,9 +133,9 @@ def _whole(source: str, target: str) -> bool:
 
 
 def collect(folder: str, outputs: Iterable[tuple[str, str]], aside: str) -> str:
-    """Name what goes to one URL: an output, or a folder that all of them are joined in.
+    """Return the path to send to one URL: one output, or a folder with links to all of them.
 
-    Each has its path, and what it is called at the URL.
+    Each output has its path, and its name at the URL.
     """
     sources = [(output_path(folder, path), below.removesuffix("/")) for path, below in outputs]
     if len(sources) == 1 and _as_it_is(*sources[0]):
@@ -152,7 +152,7 @@ def collect(folder: str, outputs: Iterable[tuple[str, str]], aside: str) -> str:
 
 
 def _as_it_is(source: str, below: str) -> bool:
-    """Say whether an output has its right name without any folder made for it."""
+    """Return whether an output has its right name without any folder made for it."""
     return below in ("" if os.path.isdir(source) else os.path.basename(source), "")
 
 

@@ -1,8 +1,8 @@
-"""Sends the jobs of this project to another hub and hears how they end; durable at every step.
+"""Forwarding of the jobs of this project to another hub; durable at every step.
 
-A job is taken out of the queue here before the hub hears of it, under a key that stays the same
-until the hub has said its number. So whatever is killed or cut in between, it is sent again and is
-the same job there; and the end of it is heard until it is on disk here.
+A job is taken out of the queue here before the hub gets it, under a key that stays the same until
+the hub has returned its number. After a crash or a lost connection it is sent again and is the same
+job there; its end is requested until it is on disk here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock
 from pilotage.base.wakeup import Wakeup, patience
 from pilotage.edge import forward_records
-from pilotage.edge.forward_records import End, Out
+from pilotage.edge.forward_records import ForwardedJob, ForwardEnd
 from pilotage.job import machine, records
 from pilotage.job.model import State
 from pilotage.link.dialer import HubConnection
@@ -37,7 +37,7 @@ _WAIT_S = 30.0
 _RECONNECT = Backoff(first=0.2, limit=15.0, jitter=0.5)
 
 
-class Target(msgspec.Struct, frozen=True):
+class TargetHub(msgspec.Struct, frozen=True):
     """The hub that jobs go to."""
 
     way: Route
@@ -50,13 +50,13 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Forward:
-    """Stands between the queue here and the hub elsewhere."""
+    """Forwards jobs of the queue here to another hub."""
 
     def __init__(
-        self, writer: Writer, target: Target, base: str, folder: str, clock: Clock,
+        self, writer: Writer, target: TargetHub, base: str, folder: str, clock: Clock,
         listener: Listener, bell: Wakeup, dice: random.Random,
     ) -> None:  # fmt: skip
-        """Get ready; `bell` is rung when there may be jobs, or wishes of people."""
+        """Prepare; `bell` wakes it when there may be jobs or requests."""
         self._writer = writer
         self._target = target
         self._base, self._folder = base, folder
@@ -64,12 +64,12 @@ class Forward:
         self._listener = listener
         self._bell = bell
         self._dice = dice
-        self._at = forward_records.Where("", "")
+        self._at = forward_records.ForwardState("", "")
         #: Taken, and not known to be at the hub; and those that are, by their number there.
-        self._unsent: list[Out] = []
-        self._away: dict[int, Out] = {}
+        self._unsent: list[ForwardedJob] = []
+        self._away: dict[int, ForwardedJob] = {}
         #: Ends of jobs whose number we have not been told yet.
-        self._early: dict[int, End] = {}
+        self._early: dict[int, ForwardEnd] = {}
         self._limited: dict[str, int] = {}
         self._noted: set[str] = set()
 
@@ -103,9 +103,9 @@ class Forward:
             _log.warning("%s; jobs wait here", error)
 
     async def _load(self) -> None:
-        def read(db: Db) -> tuple[forward_records.Where, list[Out]]:
+        def read(db: Db) -> tuple[forward_records.ForwardState, list[ForwardedJob]]:
             at, moved = forward_records.where(db, self._target.name)
-            return at, forward_records.load(db, anew=moved)
+            return at, forward_records.load(db, renumber=moved)
 
         self._at, found = await self._writer.run(read)
         for out in found:
@@ -115,7 +115,7 @@ class Forward:
             else:
                 self._away[out.remote] = out
 
-    def _begin(self, out: Out) -> None:
+    def _begin(self, out: ForwardedJob) -> None:
         if out.limit:
             self._limited[out.limit] = self._limited.get(out.limit, 0) + 1
         binding = records.read_binding(out.claim.binding)
@@ -139,10 +139,10 @@ class Forward:
                 await self._bell.wait(patience(due, self._clock.now()))
 
     async def _take(self) -> float | None:
-        """Take what is queued; say when the next may go that may not go now."""
+        """Take queued jobs; return when the next may be sent that may not be sent now."""
         now = self._clock.now()
 
-        def step(db: Db) -> tuple[list[Out], float | None]:
+        def step(db: Db) -> tuple[list[ForwardedJob], float | None]:
             taken = forward_records.take(
                 db, dict(self._limited), _JOBS, self._folder, self._base, now
             )
@@ -155,15 +155,15 @@ class Forward:
         return due
 
     async def _settle(self, line: HubConnection) -> None:
-        """Have the hub know all that was taken."""
+        """Submit all jobs that were taken to the hub."""
         while self._unsent:
             await self._submit(line, self._unsent[:_JOBS])
         if self._early:
-            # Each number that we wait for is known now: what is left belongs to nobody.
+            # Each number that we wait for is known now: the rest belongs to no job of ours.
             self._early.clear()
             await self._hear([], self._at.after)
 
-    async def _submit(self, line: HubConnection, outs: list[Out]) -> None:
+    async def _submit(self, line: HubConnection, outs: list[ForwardedJob]) -> None:
         ready = []
         for out in outs:
             if why := self._objection(out):
@@ -176,7 +176,9 @@ class Forward:
         if ready:
             await self._offer(line, ready)
 
-    async def _offer(self, line: HubConnection, ready: list[tuple[Out, dict[str, object]]]) -> None:
+    async def _offer(
+        self, line: HubConnection, ready: list[tuple[ForwardedJob, dict[str, object]]]
+    ) -> None:
         """Send jobs; when the hub refuses several, find the bad one by sending each half."""
         try:
             reply = await line.ask("submit", jobs=[order for _, order in ready])
@@ -191,12 +193,12 @@ class Forward:
                 await self._offer(line, half)
             return
         for note in set(reply.get("notes", ())) - self._noted:
-            # Some of them will wait there for their sites; each reason is told once.
+            # Some of them will wait there for their sites; each reason is logged once.
             _log.warning("%s", note)
             self._noted.add(note)
         await self._confirm([out for out, _ in ready], [int(one) for one in reply["ids"]])
 
-    async def _confirm(self, outs: list[Out], ids: list[int]) -> None:
+    async def _confirm(self, outs: list[ForwardedJob], ids: list[int]) -> None:
         def step(db: Db) -> None:
             for out, remote in zip(outs, ids, strict=True):
                 forward_records.confirm(db, out, remote, self._target.name)
@@ -212,19 +214,21 @@ class Forward:
         if early:
             await self._hear(early, self._at.after)
 
-    def _objection(self, out: Out) -> str:
-        """Look at what only we can see: whether the input is still what it was."""
+    def _objection(self, out: ForwardedJob) -> str:
+        """Return why a job is not sent: its input has changed here."""
         return unchanged.objection(records.read_binding(out.claim.binding), out.spec.on_change)
 
-    async def _refuse(self, out: Out, state: State, why: str) -> None:
+    async def _refuse(self, out: ForwardedJob, state: State, why: str) -> None:
         await self._writer.run(
-            lambda db: forward_records.finish(db, out, End(0, state, reason=why), self._clock.now())
+            lambda db: forward_records.finish(
+                db, out, ForwardEnd(0, state, reason=why), self._clock.now()
+            )
         )
         self._unsent.remove(out)
         self._over(out)
 
     async def _stop(self, line: HubConnection) -> None:
-        """Have the hub end what a person here wants ended."""
+        """Cancel at the hub jobs that were cancelled here."""
         asked = {row[0] for row in await self._writer.run(lambda db: db.rows("job_asked"))}
         if not asked:
             return
@@ -245,7 +249,7 @@ class Forward:
     async def _follow(self, line: HubConnection) -> None:
         while True:
             reply = await self._ask_ends(line)
-            await self._hear(msgspec.convert(reply["ends"], list[End]), int(reply["after"]))
+            await self._hear(msgspec.convert(reply["ends"], list[ForwardEnd]), int(reply["after"]))
 
     async def _ask_ends(self, line: HubConnection) -> dict[str, Any]:
         at = self._at
@@ -255,8 +259,8 @@ class Forward:
             # Something else that we said was not understood, and the connection is gone with it.
             raise errors.Unavailable(str(error)) from error
 
-    async def _hear(self, ends: list[End], after: int) -> None:
-        """Write down ends and how far we are with them, both or none."""
+    async def _hear(self, ends: list[ForwardEnd], after: int) -> None:
+        """Record ends and how far we are with them, both or none."""
         over = []
         for end in ends:
             if end.state not in machine.FINAL:
@@ -272,13 +276,13 @@ class Forward:
         for out, _ in over:
             self._over(out)
 
-    def _write(self, db: Db, *, over: list[tuple[Out, End]], note: bool) -> None:
+    def _write(self, db: Db, *, over: list[tuple[ForwardedJob, ForwardEnd]], note: bool) -> None:
         for out, end in over:
             forward_records.finish(db, out, end, self._clock.now())
         if note:
             forward_records.note(db, self._at)
 
-    def _over(self, out: Out) -> None:
+    def _over(self, out: ForwardedJob) -> None:
         if out.limit:
             self._limited[out.limit] -= 1
         # There may be room for others, and others may have waited for this one.

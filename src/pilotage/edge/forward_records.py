@@ -1,4 +1,4 @@
-"""Jobs of this project that another hub runs: what the store knows of them."""
+"""Rows of jobs of this project that another hub runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CURSOR = "forward"
 _MARK = "hub:"
 
 
-class Out(msgspec.Struct, eq=False):
+class ForwardedJob(msgspec.Struct, eq=False):
     """A job that is at the hub, or on its way there."""
 
     claim: moves.Claim
@@ -41,8 +41,8 @@ class Out(msgspec.Struct, eq=False):
         return self.claim.rule
 
 
-class Where(msgspec.Struct):
-    """Which hub we speak with, as whom, and how far we have heard of it."""
+class ForwardState(msgspec.Struct):
+    """The hub that jobs are forwarded to, our identity there, and the last end received."""
 
     #: What makes our keys and our label unlike those of all other projects.
     project: str
@@ -54,14 +54,14 @@ class Where(msgspec.Struct):
         """The label of our jobs at the hub."""
         return f"watch-{self.project}"
 
-    def key(self, out: Out) -> str:
+    def key(self, out: ForwardedJob) -> str:
         """Write the key of an attempt: sent twice, it is one job."""
         name = f"{self.project} {out.claim.job}.{out.claim.attempt}"
         return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-class End(msgspec.Struct, frozen=True):
-    """The end of a job, as the hub tells it."""
+class ForwardEnd(msgspec.Struct, frozen=True):
+    """The end of a job, as the hub reports it."""
 
     job: int
     state: str
@@ -71,14 +71,14 @@ class End(msgspec.Struct, frozen=True):
     result: Any = msgspec.UNSET
 
 
-def where(db: Db, hub: str) -> tuple[Where, bool]:
-    """Read how far we are with a hub; say whether it is another one than the last time."""
+def where(db: Db, hub: str) -> tuple[ForwardState, bool]:
+    """Read the state of forwarding to a hub; return whether it is another hub than before."""
     body = events.cursor(db, _CURSOR)
     if body is None:
-        found = Where(secrets.token_hex(16), hub)
+        found = ForwardState(secrets.token_hex(16), hub)
         note(db, found)
         return found, False
-    found = msgspec.json.decode(body, type=Where)
+    found = msgspec.json.decode(body, type=ForwardState)
     if found.hub == hub:
         return found, False
     found.hub, found.after = hub, 0
@@ -87,29 +87,31 @@ def where(db: Db, hub: str) -> tuple[Where, bool]:
 
 
 def forwards(db: Db) -> bool:
-    """Say whether another hub runs the jobs of this project."""
+    """Return whether another hub runs the jobs of this project."""
     return events.cursor(db, _CURSOR) is not None
 
 
-def note(db: Db, at: Where) -> None:
-    """Write down how far we are."""
+def note(db: Db, at: ForwardState) -> None:
+    """Record how far we are."""
     events.advance(db, _CURSOR, text.dump(at))
 
 
-def load(db: Db, *, anew: bool) -> list[Out]:
-    """Read what is away; `anew` forgets the numbers that another hub gave."""
+def load(db: Db, *, renumber: bool) -> list[ForwardedJob]:
+    """Read forwarded jobs; `renumber` discards the numbers that another hub gave."""
     found = []
     for row in db.rows("forward_away"):
-        out = Out(moves.Claim(*row[:7]), _spec(db, row[2]), row[7])
+        out = ForwardedJob(moves.Claim(*row[:7]), _spec(db, row[2]), row[7])
         number = row[8].removeprefix(_MARK)
-        if number and not anew:
+        if number and not renumber:
             out.remote = int(number)
         found.append(out)
     return found
 
 
-def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float) -> list[Out]:
-    """Take queued jobs, durably, before the hub hears of them; `full` counts by limit."""
+def take(
+    db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float
+) -> list[ForwardedJob]:
+    """Take queued jobs, durably, before they are sent; `full` counts by limit."""
     shut = [key for key, count in full.items() if count >= _most(key)]
     limits: dict[int, str] = {}
     for job, limit in db.rows("forward_queue", now=now, full=text.dump(shut), most=most):
@@ -120,14 +122,14 @@ def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: f
         limits[job] = limit
     claims = bulk.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
     return [
-        _declare(db, Out(claims[job], _spec(db, claims[job].spec), limit), base)
+        _declare(db, ForwardedJob(claims[job], _spec(db, claims[job].spec), limit), base)
         for job, limit in limits.items()
         if job in claims
     ]
 
 
-def _declare(db: Db, out: Out, base: str) -> Out:
-    """Write down which files a job will write, so that events on them know their cause."""
+def _declare(db: Db, out: ForwardedJob, base: str) -> ForwardedJob:
+    """Record which files a job will write, so that events on them know their cause."""
     spec = out.spec
     if spec.outputs or spec.optional_outputs:
         binding = records.read_binding(out.claim.binding)
@@ -138,14 +140,14 @@ def _declare(db: Db, out: Out, base: str) -> Out:
     return out
 
 
-def confirm(db: Db, out: Out, remote: int, hub: str) -> None:
-    """Write down the number that the hub gave a job."""
+def confirm(db: Db, out: ForwardedJob, remote: int, hub: str) -> None:
+    """Record the number that the hub gave a job."""
     job, attempt = out.claim.job, out.claim.attempt
     db.run("attempt_starter", job=job, number=attempt, starter=f"{_MARK}{remote}")
     db.run("forward_note", id=job, attempt=attempt, reason=f"job {remote} of {hub}")
 
 
-def finish(db: Db, out: Out, end: End, now: float) -> None:
+def finish(db: Db, out: ForwardedJob, end: ForwardEnd, now: float) -> None:
     """Record how a job ended at the hub; only the attempt that is away is heard."""
     job, attempt = out.claim.job, out.claim.attempt
     row = db.row("job_end_facts", id=job)
@@ -162,7 +164,7 @@ def finish(db: Db, out: Out, end: End, now: float) -> None:
     moves.move(db, job, attempt, State.SUBMITTED, following, now=now)
 
 
-def _following(end: End, asked: str) -> Next:
+def _following(end: ForwardEnd, asked: str) -> Next:
     state = State(end.state)
     if asked == "hold" and state is not State.DONE:
         return Next(State.HELD, "held by a person while it was at the hub", "cancelled")
@@ -170,8 +172,8 @@ def _following(end: End, asked: str) -> Next:
     return Next(state, end.reason, recorded, failed=state is State.FAILED)
 
 
-def order(out: Out, at: Where, base: str) -> dict[str, object]:
-    """Write a job as the hub is to run it: recipes travel, what only we can see was looked at."""
+def order(out: ForwardedJob, at: ForwardState, base: str) -> dict[str, object]:
+    """Return a job as the hub is to run it: with its recipe; inputs were checked here."""
     spec = msgspec.structs.replace(
         launch.carried(out.spec), base=out.spec.base or base, on_change="ignore", limit=None
     )

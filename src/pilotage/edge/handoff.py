@@ -1,9 +1,9 @@
-"""How data is handed on: where an attempt leaves it, how others name it, and what a task reads.
+"""Hand-off of data between steps: folders of attempts, their URLs, and inputs of a task.
 
     BASE/<flow>/<step>/<item>/<attempt>/
 
-Each attempt has a folder of its own, which nobody else ever writes. `BASE` is the store of the site
-itself if all who read it can read it there, otherwise the transfer server. Without one, the hub's
+Each attempt has a folder of its own, which no other attempt writes. `BASE` is the store of the site
+itself if all readers can reach it there, otherwise the transfer server. Without one, the hub's
 own port is that server for agents that dial it.
 """
 
@@ -28,8 +28,8 @@ _LONGEST = 120
 _SAFE = "/~!$&'()*+,;=:@"
 
 
-class Store(msgspec.Struct, frozen=True):
-    """A folder that data is in: how those write it who leave data there, and how others read it."""
+class DataStore(msgspec.Struct, frozen=True):
+    """A folder for data: its URL for those who write it, and for readers."""
 
     write: str
     read: str
@@ -37,10 +37,10 @@ class Store(msgspec.Struct, frozen=True):
     readers: frozenset[str] = frozenset()
 
 
-class Stores(msgspec.Struct, frozen=True):
+class DataStores(msgspec.Struct, frozen=True):
     """All of them."""
 
-    #: The folder of this hub, which nobody else reads.
+    #: The private folder of this hub.
     local: str
     #: The transfer server, as sites name it and as the hub does; empty if there is none.
     data: str = ""
@@ -48,7 +48,7 @@ class Stores(msgspec.Struct, frozen=True):
     #: Whether a site can reach that.
     reaches: Callable[[str], bool] = lambda _: True
     #: By site, those that sites have themselves.
-    sites: Mapping[str, Store] = {}
+    sites: Mapping[str, DataStore] = {}
 
 
 class AttemptDir(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str = ""
 
 
-class Source(msgspec.Struct, frozen=True):
+class HandoffSource(msgspec.Struct, frozen=True):
     """What one task has left."""
 
     #: What tells it from the others: its place in the list of its step.
@@ -94,7 +94,7 @@ class Source(msgspec.Struct, frozen=True):
     files: tuple[Artifact, ...] = ()
 
 
-class Piece(msgspec.Struct, frozen=True):
+class InputPiece(msgspec.Struct, frozen=True):
     """Something that a task reads: a folder with all that is in it, or one file."""
 
     url: str
@@ -102,7 +102,7 @@ class Piece(msgspec.Struct, frozen=True):
     path: str
     #: Of a folder, the digest of its manifest.
     sha256: str = ""
-    #: Whether a step has left it, rather than somebody has named it.
+    #: Whether a step has left it; otherwise a user has named it.
     own: bool = False
 
 
@@ -132,28 +132,28 @@ def below(flow: str, step: str, item: int, attempt: int) -> str:
     return f"{flow}/{word(step)}/{item}/{attempt}/"
 
 
-def base(stores: Stores, site: str, readers: Iterable[str] | None) -> Store | None:
-    """Choose where an attempt at a site leaves its data; nothing if there is no such place.
+def base(stores: DataStores, site: str, readers: Iterable[str] | None) -> DataStore | None:
+    """Choose the store for data of an attempt at a site; none if there is no store.
 
     `readers` are the sites that may read it, and `HUB`; nothing means that this is not known.
     """
     own = stores.sites.get(site)
     known = None if readers is None else set(readers)
     if known is not None and site == HUB and known <= {HUB} and not _file(stores):
-        return Store(stores.local, stores.local)
+        return DataStore(stores.local, stores.local)
     if known is not None and own is not None and known <= own.readers | {site, HUB}:
         return own
     if not stores.data or not all(map(stores.reaches, {site, *(known or ())} - {HUB})):
         return None
-    return Store(stores.here or stores.data if site == HUB else stores.data, stores.data)
+    return DataStore(stores.here or stores.data if site == HUB else stores.data, stores.data)
 
 
-def _file(stores: Stores) -> bool:
-    """Say whether the transfer server has a folder of this machine."""
+def _file(stores: DataStores) -> bool:
+    """Return whether the transfer server has a folder of this machine."""
     return stores.here.startswith("file:") and not stores.data.startswith(PORT)
 
 
-def place(store: Store, name: str) -> AttemptDir:
+def place(store: DataStore, name: str) -> AttemptDir:
     """Name the folder of an attempt in a store."""
     return AttemptDir(_join(store.write, name), _join(store.read, name))
 
@@ -162,8 +162,8 @@ def _join(top: str, name: str) -> str:
     return f"{top.rstrip('/')}/{name}"
 
 
-def seen(stores: Stores, url: str, site: str) -> str:
-    """Write the address of data as those of a site name it, or the hub."""
+def seen(stores: DataStores, url: str, site: str) -> str:
+    """Return the URL of data as a site or the hub names it."""
     own = stores.sites.get(site)
     if own is not None and site != HUB:
         return _moved(url, own.read, own.write)
@@ -179,7 +179,7 @@ def _moved(url: str, old: str, new: str) -> str:
 
 
 def pairs(name: str, made: str, read: str) -> bool:
-    """Say whether each task of a step reads from the task with its own place in the list alone.
+    """Return whether each task of a step reads from the task with its own place in the list alone.
 
     It does if both go through the same list, or the one through the results of the other; those
     lists are JSON, or nothing for a step with one task.
@@ -187,23 +187,23 @@ def pairs(name: str, made: str, read: str) -> bool:
     return bool(made) and read in (made, f'"{{{name}.result}}"')
 
 
-def pieces(take: Take, sources: Sequence[Source], *, many: bool) -> list[Piece]:
+def pieces(take: Take, sources: Sequence[HandoffSource], *, many: bool) -> list[InputPiece]:
     """List what a task reads of a step; of `many` tasks each has a folder of its own.
 
     Nothing is returned for an output that is not there.
     """
-    found: list[Piece] = []
+    found: list[InputPiece] = []
     for one in sources:
         within = f"{take.path.rstrip('/') or take.step}/{one.item}/" if many else ""
         if not take.output:
             path = within or take.path
-            found.append(Piece(one.place, path.rstrip("/"), one.digest, own=True))
+            found.append(InputPiece(one.place, path.rstrip("/"), one.digest, own=True))
         else:
             found += _files(take, one, within)
     return found
 
 
-def _files(take: Take, source: Source, within: str) -> list[Piece]:
+def _files(take: Take, source: HandoffSource, within: str) -> list[InputPiece]:
     top = f"{take.output.rstrip('/')}/"
     found = []
     for file in source.files:
@@ -215,12 +215,12 @@ def _files(take: Take, source: Source, within: str) -> list[Piece]:
             path = f"{within}{own}"
         else:
             continue
-        found.append(Piece(address(source.place, file.name), path, file.sha256, own=True))
+        found.append(InputPiece(address(source.place, file.name), path, file.sha256, own=True))
     return found
 
 
 def _called(take: Take, name: str) -> str:
-    """Say what a single file is called: a path that ends with a slash is a folder for it."""
+    """Return what a single file is called: a path that ends with a slash is a folder for it."""
     if not take.path:
         return name
     return f"{take.path}{name.rpartition('/')[2]}" if take.path.endswith("/") else take.path

@@ -1,4 +1,4 @@
-"""How a site is, judged by its heartbeats; when one came says the clock of the hub alone."""
+"""Health of a site, judged by its heartbeats and the clock of the hub."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pilotage.bus.model import Drain, Heartbeat
 
 Word = Literal["well", "draining", "trouble", "silent"]
 
-#: Heartbeats are taken to be so far apart until it is known, in seconds.
+#: Seconds between heartbeats, until the real interval is known.
 USUAL_S = 30.0
-#: So many must be missing before a site is silent, and for so long at least, in seconds.
+#: Missing heartbeats before a site is silent, and the least time in seconds.
 MISSING = 3
 _LEAST_S = 10.0
-#: So many of the last gaps count, and only those between these, in seconds.
+#: Number of the last gaps that count, and their bounds in seconds.
 _GAPS = 5
 _SHORT_S, _LONG_S = 0.5, 3600.0
-#: A certificate that is good for fewer days is worth a word.
+#: Days before expiry from which a certificate raises a warning.
 SOON_DAYS = 14.0
 _DAY_S = 86_400.0
 #: A site with less room takes no more jobs, unless its own settings say otherwise.
@@ -27,7 +27,7 @@ _OVER = frozenset(("done", "failed", "cancelled", "rejected"))
 
 
 def learn(gaps: Sequence[float], before: Heartbeat, beat: Heartbeat) -> list[float]:
-    """Take another gap into account.
+    """Add another gap between heartbeats.
 
     It is read from the times that the site wrote: a broker that was away delivers many at once.
     Between two runs of an agent there was no rhythm.
@@ -39,7 +39,7 @@ def learn(gaps: Sequence[float], before: Heartbeat, beat: Heartbeat) -> list[flo
 
 
 def interval(gaps: Sequence[float]) -> float:
-    """Say how far heartbeats are apart.
+    """Return the interval of heartbeats.
 
     One long gap does not matter, nor do some that came early, as after a reload. That they are
     faster than usual is believed when all of them were: else a site would seem silent that is not.
@@ -51,12 +51,12 @@ def interval(gaps: Sequence[float]) -> float:
 
 
 def patience(gaps: Sequence[float]) -> float:
-    """Say after how many seconds without a heartbeat a site is silent."""
+    """Return after how many seconds without a heartbeat a site is silent."""
     return max(_LEAST_S, MISSING * interval(gaps))
 
 
 def judge(beat: Heartbeat, quiet: float, gaps: Sequence[float]) -> Word:
-    """Say how a site is that we have listened to in vain for some seconds."""
+    """Return the health of a site that has been quiet for some seconds."""
     if quiet > patience(gaps):
         return "silent"
     if troubles(beat, quiet):
@@ -65,15 +65,15 @@ def judge(beat: Heartbeat, quiet: float, gaps: Sequence[float]) -> Word:
 
 
 def stale(before: Heartbeat, beat: Heartbeat, quiet: float, gaps: Sequence[float]) -> bool:
-    """Say whether a heartbeat is of an agent that another one has followed.
+    """Return whether a heartbeat is of an agent that another one has replaced.
 
-    If that other one has fallen silent, the site may well have begun to count anew.
+    If that other one has fallen silent, the site may have restarted its count.
     """
     return beat.epoch < before.epoch and quiet <= patience(gaps)
 
 
 def tell(word: str, beat: Heartbeat, age: float) -> str:
-    """Say in a sentence how a site is that was last heard of some seconds ago."""
+    """Describe the health of a site that was last seen some seconds ago."""
     if word == "silent":
         return f"no heartbeat for {units.for_people(age)}"
     said = troubles(beat, age) if word == "trouble" else []
@@ -85,19 +85,19 @@ def tell(word: str, beat: Heartbeat, age: float) -> str:
 
 
 def drained(drain: Drain) -> str:
-    """Say that a site takes no more jobs, by whom and why."""
+    """Describe by whom and why a site is drained."""
     by = f", drained by {drain.by}" if drain.by else ""
     return f"takes no more jobs{by}{f': {drain.why}' if drain.why else ''}"
 
 
 def past(word: Word) -> str:
-    """Say how a site was of which nothing is known now."""
+    """Describe the last known health of a site whose health is unknown now."""
     how = "in trouble" if word == "trouble" else word
     return f"was {how} when it was last heard of"
 
 
 def troubles(beat: Heartbeat, age: float) -> list[str]:
-    """Say what is wrong at a site."""
+    """Return the problems of a site."""
     found = []
     if not beat.scheduler.well:
         name = beat.scheduler.batch or "the batch system"
@@ -111,12 +111,12 @@ def troubles(beat: Heartbeat, age: float) -> list[str]:
 
 
 def warned(beat: Heartbeat, age: float) -> bool:
-    """Say whether something will be wrong soon."""
+    """Return whether a problem is to be expected soon."""
     return bool(_ends(beat, age))
 
 
 def days(beat: Heartbeat, age: float) -> float | None:
-    """Say for how many days the certificate of a site is good."""
+    """Return the days until the certificate of a site expires."""
     return None if beat.certificate_days is None else beat.certificate_days - age / _DAY_S
 
 

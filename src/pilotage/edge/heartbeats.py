@@ -1,7 +1,7 @@
-"""Listens to the heartbeats of sites with an agent, and says how those are.
+"""Monitoring of heartbeats of sites with an agent.
 
-A broker that is away says nothing of sites: none is called silent before we have listened for
-long enough. At the hub's own port it is always listened.
+A lost broker says nothing of sites: none is reported silent before we have listened for long
+enough. The hub's own port always listens.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Message
 from pilotage.edge import broker, health, view
-from pilotage.edge.port.sites import Lines
-from pilotage.edge.view import Record
+from pilotage.edge.port.sites import AgentLines
+from pilotage.edge.view import SiteRecord
 from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
 _LOOK_S = 1.0
-#: How often the store hears that we listen, in seconds.
+#: Seconds between records that we listen.
 _SHOW_S = 5.0
 #: A part that failed is restarted after 1 s, the one that listens to the broker after 30 s.
 _RESTART, _RECONNECT = backoff.fixed(1.0), backoff.fixed(30.0)
-#: What is wrong for a shorter time needs nobody, in seconds; a silence is long by itself.
+#: Seconds before a problem raises an alarm; a silence is long by itself.
 _ALARM_S = 60.0
 #: What begins the names of alarms.
 _ALARM = "edge "
@@ -39,19 +39,19 @@ _NOT_YET = "not connected yet"
 _NOT_BOUND = "connected, and not listening yet"
 #: Who speaks for a site whose agent comes by this hub's port: its token does.
 _PORT = "its token, at the hub's port"
-#: So many who say odd things are told of.
+#: Topics with invalid messages that are logged.
 _MOST_ODD = 100
 
 
-class Edges:
+class HeartbeatMonitor:
     """All sites with an agent that this hub hears of."""
 
-    def __init__(self, project: ProjectFolder, writer: Writer, lines: Lines) -> None:
-        """Get ready; nothing happens before `run`. Agents at this hub's port are `lines`."""
+    def __init__(self, project: ProjectFolder, writer: Writer, lines: AgentLines) -> None:
+        """Prepare; `run` starts it. Agents at this hub's port are `lines`."""
         self._writer, self._now, self._lines = writer, project.clock.now, lines
         self._root, self._settings = project.root, project.settings.bus
         self._parts = Supervisor(project.clock, _log, _RESTART)
-        #: Why the broker is not heard, and since when it is as it is; none is no trouble.
+        #: Problem of the broker, and since when; none if it has none.
         self._trouble, self._since = _NOT_YET if self._settings.url else "", self._now()
         #: Since when it is listened at the port.
         self._begun = self._since
@@ -64,7 +64,7 @@ class Edges:
         self._odd: set[str] = set()
 
     async def run(self) -> None:
-        """Listen until cancelled; whatever goes wrong, the rest of the hub goes on."""
+        """Listen until cancelled; failures do not affect the rest of the hub."""
         await self._writer.run(self._load)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._parts.keep, "the port", self._listen_at_port)
@@ -102,7 +102,7 @@ class Edges:
                 await self._lines.ack(message)
 
     async def _watch(self) -> None:
-        """Look at the broker and at all sites, again and again."""
+        """Check the broker and all sites periodically."""
         while True:
             trouble = self._broker()
             await self._writer.run(functools.partial(self._look, trouble=trouble, now=self._now()))
@@ -116,7 +116,7 @@ class Edges:
         return message.topic.removeprefix(own) if star else ""
 
     def _read(self, message: Message, site: str) -> Heartbeat | None:
-        """Read a heartbeat; who may speak for one site must not speak for another."""
+        """Decode a heartbeat; a sender for one site must not send for another."""
         try:
             beat = wire.decode(message.body)
         except errors.BadMessage as error:
@@ -131,16 +131,16 @@ class Edges:
         return beat
 
     def _wonder(self, message: Message, why: str) -> None:
-        """Tell of an odd message, once for each topic."""
+        """Log an invalid message, once for each topic."""
         if message.topic not in self._odd and len(self._odd) < _MOST_ODD:
             self._odd.add(message.topic)
-            _log.warning("a message of %r by %r is left alone: %s", message.user or "somebody",
-                         message.topic, why)  # fmt: skip
+            user = message.user or "an unknown user"
+            _log.warning("a message of %r by %r is ignored: %s", user, message.topic, why)
 
     # -- how things are --------------------------------------------------------------------------
 
     def _load(self, db: Db) -> None:
-        """Go on with the trouble that an earlier process had, and with its alarms."""
+        """Load problems and alarms that an earlier process had recorded."""
         row = db.row("edges_broker")
         if row and row[0]:
             self._since = min(self._since, row[1])
@@ -166,8 +166,8 @@ class Edges:
         files = {row[1] for row in db.rows("site_all") if row[10] == "batch"}
         self._alarm(db, _alarms(known, files, trouble, self._since, now), due=due)
 
-    def _judged(self, db: Db, one: Record, listening: float, now: float) -> Record:
-        """Say anew how a site is; of one that was not heard of since we listen, what is known."""
+    def _judged(self, db: Db, one: SiteRecord, listening: float, now: float) -> SiteRecord:
+        """Update the health of a site; one not heard since we listen keeps its last one."""
         word = health.judge(one.beat, now - max(one.heard, listening), one.gaps)
         if word != "silent" and one.heard < listening:
             word = one.state
@@ -180,7 +180,7 @@ class Edges:
         return msgspec.structs.replace(one, state=word, since=since)
 
     def _alarm(self, db: Db, wanted: dict[str, tuple[float, str]], *, due: bool) -> None:
-        """Raise alarms, those that somebody else has cleared too, and call others off."""
+        """Raise alarms, also those that were cleared by hand, and clear those that are over."""
         for name, (since, words) in wanted.items():
             if due or name not in self._alarms:
                 db.run("alarm_put", name=name, words=words, now=since)
@@ -206,11 +206,11 @@ def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
     if before:
         quiet = now - before.heard
         if health.stale(before.beat, beat, quiet, before.gaps):
-            _log.info("site %s: a heartbeat of an agent that was followed by another", beat.site)
+            _log.info("site %s: a heartbeat of an agent that another has replaced", beat.site)
             return
         gaps = health.learn(before.gaps, before.beat, beat)
     if not records.stand(db, beat.site, "agent") and not before:
-        _log.error("an agent speaks for %s, and sites/%s.toml has that name: the file counts",
+        _log.error("an agent serves %s, and sites/%s.toml has the same name: the file is used",
                    beat.site, beat.site)  # fmt: skip
     word = health.judge(beat, 0.0, gaps)
     since = before.since if before and before.state == word else now
@@ -223,9 +223,9 @@ def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
 
 
 def _alarms(
-    known: list[Record], files: Collection[str], trouble: str, since: float, now: float
+    known: list[SiteRecord], files: Collection[str], trouble: str, since: float, now: float
 ) -> dict[str, tuple[float, str]]:
-    """Say what needs a person, since when and in which words."""
+    """Return the problems that need a person, with time and text."""
     found = {}
     if trouble and now - since >= _ALARM_S:
         found[f"{_ALARM}broker"] = (since, f"the broker cannot be reached: {trouble}")

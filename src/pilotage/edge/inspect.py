@@ -1,4 +1,4 @@
-"""What lies where an attempt has left it: looked at, and compared with what was told of it."""
+"""Inspection of outputs that an attempt has left, compared with its manifest."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pilotage.base import errors, text
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.edge import handoff
-from pilotage.edge.handoff import HUB, Artifact, Stores
+from pilotage.edge.handoff import HUB, Artifact, DataStores
 
 #: Of more files only the number is kept.
 _MOST_FILES = 100_000
 
 
-class Found(msgspec.Struct):
-    """What was found at a place."""
+class LeftData(msgspec.Struct):
+    """The outputs that were found at a URL."""
 
     url: str
     digest: str = ""
@@ -39,18 +39,18 @@ class Found(msgspec.Struct):
 
 
 class Inspector:
-    """Looks at places as this hub names them."""
+    """Inspects outputs of attempts, by the hub's own access."""
 
-    def __init__(self, courier: Courier, stores: Stores, scratch: Path) -> None:
-        """Take a folder that is nobody else's."""
+    def __init__(self, courier: Courier, stores: DataStores, scratch: Path) -> None:
+        """Take a private folder."""
         self._courier, self._stores, self._scratch = courier, stores, scratch
 
-    async def look(self, place: str, digest: str, *, deep: bool = False) -> Found:
-        """See whether all is there that a manifest of this digest tells of.
+    async def look(self, place: str, digest: str, *, deep: bool = False) -> LeftData:
+        """Check whether all files of the manifest with this digest are there.
 
-        Names and sizes are looked at; with `deep` every byte is. Raises what may pass by itself.
+        Names and sizes are compared, with `deep` all bytes. Temporary errors are raised.
         """
-        found = Found(handoff.seen(self._stores, place, HUB))
+        found = LeftData(handoff.seen(self._stores, place, HUB))
         try:
             manifest = await self._courier.look(found.url)
             found.digest, found.bytes = manifest.digest, manifest.bytes
@@ -67,7 +67,7 @@ class Inspector:
             found.trouble = error.message
         return found
 
-    async def _missing(self, found: Found) -> str:
+    async def _missing(self, found: LeftData) -> str:
         try:
             listed = await self._courier.look(found.url, plain=True)
         except errors.NotFound:
@@ -81,15 +81,15 @@ class Inspector:
                 return f"{text.show(name)} at {found.url} has {sizes[name]} bytes, not {item.size}"
         return ""
 
-    async def _fetch(self, found: Found) -> None:
+    async def _fetch(self, found: LeftData) -> None:
         folder = self._scratch / secrets.token_hex(8)
         try:
             await self._courier.fetch(found.url, str(folder), pinned=found.digest)
         finally:
             await run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
-    async def small(self, found: Found, name: str, most: int) -> bytes:
-        """Fetch a file of at most `most` bytes; it is what the manifest says, or `Damaged`."""
+    async def small(self, found: LeftData, name: str, most: int) -> bytes:
+        """Fetch a file of at most `most` bytes; raise `Damaged` if it differs from the manifest."""
         item = found.items.get(name)
         if item is None:
             raise errors.NotFound(f"there is no {text.show(name)}")

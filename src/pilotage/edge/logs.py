@@ -1,9 +1,9 @@
-"""Logs of jobs at sites with an agent: followed while somebody reads them, whole at the end.
+"""Logs of jobs at sites with an agent: followed while they are read, complete at the end.
 
-A site is asked for what a job writes, again and again for a little while each; it sends pieces that
-say where they belong. A piece is kept if it goes on where the log ends. So pieces that come twice,
-or not in order, change nothing, and one that is lost is asked for again. The store says how far the
-log of each attempt goes; a file that is longer holds what a crash has left there.
+A site is asked for the output of a job, repeatedly and for a short time each; it sends pieces with
+their offsets. A piece is kept if it continues the log. So pieces that arrive twice or out of order
+change nothing, and a lost one is requested again. The store has the length of the log of each
+attempt; a longer file holds what a crash has left there.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from msgspec import UNSET, UnsetType
 
 from pilotage.bus import wire
 from pilotage.bus.fields import MOST_FOLLOWED
-from pilotage.bus.model import Answer, Follow, Log, Status, Wanted
+from pilotage.bus.model import Answer, Follow, FollowedJob, Log, Status
 from pilotage.edge import records
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubIdentity
 from pilotage.edge.records import OVER
 from pilotage.run import output
 from pilotage.store import Db, Writer
@@ -43,50 +43,55 @@ _MOST, _MOST_WAITING = 200, 200
 At = tuple[int, int]
 
 
-class Has(msgspec.Struct, frozen=True):
-    """How far the log of an attempt goes."""
+class LogOffsets(msgspec.Struct, frozen=True):
+    """The length of the log of an attempt."""
 
     #: The number of the attempt at the site.
     attempt: int = 0
     stdout: int = 0
     stderr: int = 0
 
-    def of(self, attempt: int) -> Has:
+    def of(self, attempt: int) -> LogOffsets:
         """Return how far it goes for an attempt at the site: each begins with nothing."""
-        return self if attempt == self.attempt else Has(attempt)
+        return self if attempt == self.attempt else LogOffsets(attempt)
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """What is to be written to a stream."""
+class LogPiece(msgspec.Struct, frozen=True):
+    """Bytes to be written to a stream, and their offset."""
 
     at: int
     data: bytes
 
 
-def joined(has: int, at: int, data: bytes) -> Piece | None:
-    """Return what of a piece is new to a log; nothing if something is missing before it."""
+def joined(has: int, at: int, data: bytes) -> LogPiece | None:
+    """Return the new part of a piece; none if bytes before it are missing."""
     if at > has:
         return None
-    return Piece(has, data[has - at :][: max(0, MOST_FOLLOWED - has)])
+    return LogPiece(has, data[has - at :][: max(0, MOST_FOLLOWED - has)])
 
 
-def ended(has: int, at: int | UnsetType, data: bytes) -> Piece:
-    """Return what completes a log of which the end has come."""
+def ended(has: int, at: int | UnsetType, data: bytes) -> LogPiece:
+    """Return the part of the end of a stream that completes its log."""
     if at is UNSET:
         # A site that was never asked for it, or an older one, sends the end alone.
         told = "\n[its end follows; what is missing before it is at the site]\n" if has else ""
-        return Piece(has, told.encode() + data)
+        return LogPiece(has, told.encode() + data)
     if at <= has:
-        return Piece(has, data[has - at :])
+        return LogPiece(has, data[has - at :])
     line = "\n" if has else ""
-    return Piece(has, f"{line}[{at - has} bytes are at the site only]\n".encode() + data)
+    return LogPiece(has, f"{line}[{at - has} bytes are at the site only]\n".encode() + data)
 
 
 class EdgeLogs:
     """The logs of all attempts at sites with an agent."""
 
     def __init__(
-        self, reader: Db, writer: Writer, address: Address, folder: str, now: Callable[[], float]
+        self,
+        reader: Db,
+        writer: Writer,
+        address: HubIdentity,
+        folder: str,
+        now: Callable[[], float],
     ) -> None:
         """Keep them with the attempts of the project, below `folder`."""
         self._reader, self._writer, self._address = reader, writer, address
@@ -105,7 +110,7 @@ class EdgeLogs:
     # -- what is asked ---------------------------------------------------------------------------
 
     async def ask(self) -> None:
-        """Ask sites for what somebody follows, if that is due."""
+        """Ask sites for logs that are followed, if that is due."""
         now = self._now()
         rows = self._reader.rows("edge_followed_now", now=now, most=_MOST)
         known = {(row[0], row[1]) for row in rows}
@@ -134,7 +139,7 @@ class EdgeLogs:
         self, site: str, rows: Iterable[tuple[int, int, str, str, int, int, int]]
     ) -> bytes:
         jobs = tuple(
-            Wanted(key=self._address.key(key), attempt=attempt, stdout=out, stderr=err)
+            FollowedJob(key=self._address.key(key), attempt=attempt, stdout=out, stderr=err)
             for _, _, _, key, attempt, out, err in rows
         )
         return wire.encode(Follow(site=site, seconds=_FOLLOW_S, jobs=jobs))
@@ -142,7 +147,7 @@ class EdgeLogs:
     # -- pieces ----------------------------------------------------------------------------------
 
     def take(self, pieces: Iterable[Log]) -> None:
-        """Have pieces written soon; if too many wait, the oldest are asked for again."""
+        """Queue pieces for writing; if too many wait, the oldest are dropped and asked again."""
         self._waiting.extend(pieces)
         self._came.set()
 
@@ -155,7 +160,7 @@ class EdgeLogs:
                 await self._write([self._waiting.popleft() for _ in range(len(self._waiting))])
 
     async def _write(self, pieces: list[Log]) -> None:
-        grown: dict[At, Has] = {}
+        grown: dict[At, LogOffsets] = {}
         troubles: dict[At, str] = {}
         for one in pieces:
             self._unheard.pop(one.site, None)
@@ -164,7 +169,7 @@ class EdgeLogs:
             if row is None or row[2] != one.site or (row[0], row[1]) in self._ending:
                 # It is not asked for, not of the current attempt, or over.
                 continue
-            at, before = (row[0], row[1]), Has(*row[3:])
+            at, before = (row[0], row[1]), LogOffsets(*row[3:])
             try:
                 has = await anyio.to_thread.run_sync(self._grow, at, grown.get(at, before), one)
             except (OSError, ValueError) as error:
@@ -175,7 +180,7 @@ class EdgeLogs:
             step = functools.partial(_note, grown=grown, troubles=troubles)
             await self._writer.run(step)
 
-    def _grow(self, at: At, before: Has, one: Log) -> Has:
+    def _grow(self, at: At, before: LogOffsets, one: Log) -> LogOffsets:
         """Write what is new in a piece; return how far the log goes now."""
         if one.attempt < before.attempt:
             return before
@@ -191,23 +196,23 @@ class EdgeLogs:
                 self._behind.discard(at)
         return has
 
-    def _put(self, at: At, stream: str, piece: Piece) -> None:
+    def _put(self, at: At, stream: str, piece: LogPiece) -> None:
         output.put(self._folder, *at, stream, piece.at, piece.data, last=True)
 
     # -- the end ---------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def finished(self, words: Sequence[Status | Answer]) -> AsyncIterator[Mapping[At, str]]:
-        """Complete the logs of attempts that end by what is said, before that is written down.
+        """Complete the logs of attempts that end by these statuses, before those are stored.
 
-        So who sees the end finds the whole log. What is given says whose log cannot be kept.
+        So readers of the end find the whole log. Yields the errors by attempt.
         """
         for one in words:
             # Who was away is there again.
             self._unheard.pop(one.site, None)
         last = [one for one in words if isinstance(one, Status) and one.state in OVER]
         ending = {
-            at: (Has(row.log_attempt, row.stdout_size, row.stderr_size).of(one.attempt), one)
+            at: (LogOffsets(row.log_attempt, row.stdout_size, row.stderr_size).of(one.attempt), one)
             for one in last
             if (one.stdout or one.stderr) and (row := self._current(one))
             for at in [(row.job, row.number)]
@@ -224,7 +229,7 @@ class EdgeLogs:
         finally:
             self._ending -= ending.keys()
 
-    def _current(self, one: Status) -> records.Attempt | None:
+    def _current(self, one: Status) -> records.RemoteAttempt | None:
         """Return the attempt that a site ends, if it is the current one of its job."""
         key = self._address.attempt(one.key)
         row = records.by_key(self._reader, key) if key else None
@@ -233,7 +238,7 @@ class EdgeLogs:
         current = self._reader.value("edge_attempt_current", job=row.job)
         return row if current == row.number else None
 
-    def _complete(self, at: At, has: Has, one: Status) -> str:
+    def _complete(self, at: At, has: LogOffsets, one: Status) -> str:
         """Write the ends of both streams; return why that cannot be done."""
         told = {"stdout": (one.stdout_at, one.stdout), "stderr": (one.stderr_at, one.stderr)}
         try:
@@ -248,15 +253,15 @@ class EdgeLogs:
 
 
 def _put(db: Db, bodies: Mapping[str, bytes]) -> None:
-    """Have sites asked; what they were asked before, and have not heard, is old."""
+    """Queue requests to sites; they replace earlier ones that were not sent."""
     for site, body in bodies.items():
         topic = f"control.{site}"
         db.run("edge_follow_drop", topic=topic)
         records.put(db, topic, body, kind="follow")
 
 
-def _note(db: Db, grown: Mapping[At, Has], troubles: Mapping[At, str]) -> None:
-    """Write down how far logs go, and with jobs why their logs cannot be kept."""
+def _note(db: Db, grown: Mapping[At, LogOffsets], troubles: Mapping[At, str]) -> None:
+    """Record how far logs go, and with jobs why their logs cannot be kept."""
     for (job, number), has in grown.items():
         db.run(
             "edge_log_grew", job=job, number=number, attempt=has.attempt, stdout=has.stdout,

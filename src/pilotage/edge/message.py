@@ -1,4 +1,4 @@
-"""Messages to a site with an agent: a job, and what is asked about jobs."""
+"""Messages to a site with an agent: jobs, pilots and controls."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LONGEST = 200
 _JOB, _PILOT = "job.", "pilot."
 
 
-class Address(msgspec.Struct, frozen=True):
-    """How sites know this hub, and where they answer."""
+class HubIdentity(msgspec.Struct, frozen=True):
+    """The identity of this hub at sites, and the topic of their answers."""
 
     #: What the keys of all its jobs begin with: other hubs may be the same user of the broker.
     hub: str
@@ -33,11 +33,11 @@ class Address(msgspec.Struct, frozen=True):
     reply: str = ""
 
     def key(self, attempt: str) -> str:
-        """Return what a site knows an attempt by."""
+        """Return the key of an attempt at its site."""
         return f"{self.hub}.{attempt}"
 
     def attempt(self, key: str) -> str:
-        """Return the attempt that a site speaks of; nothing if it is not of this hub."""
+        """Return the attempt with a key of a site; none if it is not of this hub."""
         hub, _, attempt = key.partition(".")
         return attempt if hub == self.hub else ""
 
@@ -47,7 +47,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step of a workflow has beside its job: data by URL, and text for a parser."""
+    """Data of a step of a workflow by URL, and text for a parser."""
 
     #: What the site fetches before it, pinned by digests, and sends away after it.
     inputs: tuple[Input, ...] = ()
@@ -76,11 +76,11 @@ def _apart(url: str, number: int) -> str:
 
 
 def handoff(binding: Binding) -> Handoff | None:
-    """Return what a job has beside it if it is a step of a workflow."""
+    """Return the data of a job if it is a step of a workflow."""
     return None if binding.handoff is None else msgspec.convert(binding.handoff, Handoff)
 
 
-class Remote(msgspec.Struct, frozen=True):
+class RemoteJob(msgspec.Struct, frozen=True):
     """A job as a site gets it: all templates are filled, paths are those at the site."""
 
     application: str
@@ -98,7 +98,7 @@ def attempt_key(job: int, number: int) -> str:
     return f"{_JOB}{job}.{number}" if job else f"{_PILOT}{number}"
 
 
-def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> Remote:
+def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> RemoteJob:
     """Fill the templates of a job for the folder that it will have at a site.
 
     That folder stands for the project's: `{path}` is relative to it, and `{base}` is `.`. Raises
@@ -118,7 +118,7 @@ def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> Remote:
     parameters = template.parameters(spec, binding, known)
     values = known | parameters
     own = isinstance(spec.recipe, App)
-    return Remote(
+    return RemoteJob(
         application=application,
         config="" if own else _config(spec, binding, base, values),
         parameters={name: _plain(name, value) for name, value in parameters.items() if own},
@@ -181,13 +181,13 @@ def _below(path: str, values: dict[str, Any], base: str) -> str:
     return found
 
 
-def outputs(one: Remote, url: str) -> tuple[Output, ...]:
-    """Say where a site sends the outputs of a job."""
+def outputs(one: RemoteJob, url: str) -> tuple[Output, ...]:
+    """Return where a site sends the outputs of a job."""
     return tuple(Output(path=path, url=url, below=path) for path in one.outputs.values())
 
 
 def job(
-    one: Remote, spec: JobSpec, data: Handoff, *, site: str, key: str, reply: str
+    one: RemoteJob, spec: JobSpec, data: Handoff, *, site: str, key: str, reply: str
 ) -> bytes:  # fmt: skip
     """Write the message of an attempt; raise `UsageError` for one that no site could accept."""
     needs, asked = spec.resources, spec.allocation
@@ -237,9 +237,9 @@ def pilot(wish: Wish, asked: PilotOrder, *, site: str, key: str, reply: str) -> 
 
 
 def control(
-    verb: str, site: str, keys: Sequence[str], address: Address, reason: str = ""
+    verb: str, site: str, keys: Sequence[str], address: HubIdentity, reason: str = ""
 ) -> tuple[str, bytes]:
-    """Write what is asked of a site about attempts; return its topic, too."""
+    """Return the topic and body of a control message about attempts."""
     plain: dict[str, Any] = {
         "site": site, "verb": verb, "keys": [address.key(one) for one in keys],
         "reason": line(reason), "reply": address.answers(site),

@@ -1,6 +1,6 @@
-"""What a job brings to an application that takes commands, functions or pilots, in its message.
+"""Commands, functions and pilots that a job's message carries to an application that takes them.
 
-It travels as the `config` of the message, in JSON. Nothing of it is seen by a shell.
+They travel as the `config` of the message, in JSON. No shell sees any of it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _pilot_reasons(job: Job) -> list[str]:
 
 
 def reasons(takes: str, job: Job) -> list[str]:
-    """Say what is wrong with what a job brings; nothing if an application could run it."""
+    """Return what is wrong with the order of a job; empty if an application could run it."""
     if job.config_file:
         return [f"`config_file` is given, and the application takes {takes}"]
     try:

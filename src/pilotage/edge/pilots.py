@@ -1,6 +1,6 @@
-"""Pilots that are ordered at sites with an agent: attempts of no job, by the same messages.
+"""Pilots that are ordered at sites with an agent: attempts without a job, by the same messages.
 
-An order is written once, with the secret of its pilot, and kept until the site was heard on it.
+An order is written once, with the secret of its pilot, and kept until the site has answered.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 from pilotage.base import text
 from pilotage.batch.wish import Wish
 from pilotage.edge import cancel, message, records
-from pilotage.edge.message import Address, Handoff
+from pilotage.edge.message import Handoff, HubIdentity
 from pilotage.edge.order import PilotOrder
-from pilotage.edge.records import Attempt
+from pilotage.edge.records import RemoteAttempt
 from pilotage.pilot.model import PilotState
 from pilotage.store import Db
 
@@ -25,10 +25,10 @@ _TIDY_S = 60.0
 _MOST = 1000
 #: Characters of the last line of a pilot's log in the reason.
 _LONGEST = 300
-_OFF = "called off before it was ordered"
+_OFF = "cancelled before it was ordered"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedPilot(msgspec.Struct, frozen=True):
     """A pilot that is wanted at a site, and was not ordered."""
 
     number: int
@@ -39,8 +39,8 @@ class Wanted(msgspec.Struct, frozen=True):
     reason: str
 
 
-def wanted(db: Db, sites: list[str], now: float) -> list[Wanted]:
-    """List pilots to be ordered at some sites; end those that were called off before that."""
+def wanted(db: Db, sites: list[str], now: float) -> list[WantedPilot]:
+    """List pilots to be ordered at some sites; end those that were cancelled before."""
     found = []
     for number, pool, site, body, asked, reason in db.rows(
         "edge_pilots_wanted", sites=text.dump(sites), most=_MOST
@@ -49,31 +49,31 @@ def wanted(db: Db, sites: list[str], now: float) -> list[Wanted]:
             db.run("pilot_never", id=number, state=PilotState.DOWN, reason=_OFF, now=now)
         else:
             wish = msgspec.json.decode(body, type=Wish)
-            found.append(Wanted(number, pool, site, wish, reason))
+            found.append(WantedPilot(number, pool, site, wish, reason))
     return found
 
 
-def order(db: Db, one: Wanted, asked: PilotOrder, address: Address, now: float) -> None:
-    """Have a pilot ordered, once; raise `UsageError` for one that no site could accept."""
+def order(db: Db, one: WantedPilot, asked: PilotOrder, address: HubIdentity, now: float) -> None:
+    """Order a pilot once; raise `UsageError` for one that no site could accept."""
     key = address.key(message.attempt_key(0, one.number))
     body = message.pilot(one.wish, asked, site=one.site, key=key, reply=address.reply)
     records.add(db, (0, one.number), one.site, Handoff(), body, now)
     records.say(db, 0, one.number, f"on its way to {one.site}")
 
 
-def say(db: Db, one: Wanted, words: str) -> None:
-    """Let people see why a pilot is not ordered."""
+def say(db: Db, one: WantedPilot, words: str) -> None:
+    """Record for users why a pilot is not ordered."""
     if words != one.reason:
         records.say(db, 0, one.number, words)
 
 
-def refuse(db: Db, one: Wanted, words: str, now: float) -> None:
+def refuse(db: Db, one: WantedPilot, words: str, now: float) -> None:
     """End a pilot that cannot be ordered."""
     db.run("pilot_never", id=one.number, state=PilotState.FAILED, reason=words, now=now)
 
 
-def call_off(db: Db, address: Address, now: float) -> None:
-    """Have orders cancelled that are no longer wanted, and batch jobs that outlive their pilots."""
+def cancel_unwanted(db: Db, address: HubIdentity, now: float) -> None:
+    """Cancel orders that are no longer wanted, and batch jobs that outlive their pilots."""
     for (number,) in db.rows("edge_pilots_unwanted", before=now - _TIDY_S, most=_MOST):
         attempt = records.get(db, 0, number)
         if attempt is not None and cancel.cancel(db, attempt, "not wanted", address, now):
@@ -81,8 +81,8 @@ def call_off(db: Db, address: Address, now: float) -> None:
             over(db, ended or attempt, now)
 
 
-def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
-    """Take in how far the order of a pilot is at its site."""
+def hear(db: Db, one: RemoteAttempt, state: str, reason: str) -> None:
+    """Record how far the order of a pilot is at its site."""
     ids = text.dump([one.number])
     match state:
         case "running" | "staging_out":
@@ -97,11 +97,11 @@ def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
             db.run("pilot_say", ids=ids, reason=words)
 
 
-def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
-    """Take in that the batch job of a pilot is over, or never was; `log` is the end of its stderr.
+def over(db: Db, one: RemoteAttempt, now: float, log: str = "") -> None:
+    """Record that the batch job of a pilot is over, or never was; `log` is the end of its stderr.
 
-    A pilot that had come is given up by who looks after it, unless it has left by itself. That a
-    site says nothing of its batch job, or knows nothing of it, is no reason: the pilot speaks.
+    A pilot that had connected is ended by its lease, unless it has left by itself. A silent or
+    unknown batch job is no reason to end it: the pilot itself is heard.
     """
     words = _end(one, _last(log))
     off = one.cancel or one.state == "cancelled"
@@ -111,13 +111,13 @@ def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
         db.run("pilot_end_add", pilot=one.number, words=words)
 
 
-def _end(one: Attempt, line: str) -> str:
+def _end(one: RemoteAttempt, line: str) -> str:
     """Return how the order of a pilot ended, with the last line that it wrote."""
     match one.state:
         case "rejected":
             return _words(f"{one.site} refused it", one.reason)
         case "cancelled":
-            return one.reason or "called off"
+            return one.reason or "cancelled"
         case "done":
             return _words(f"its program ended at {one.site}", line)
         case _:

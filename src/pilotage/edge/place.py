@@ -1,4 +1,4 @@
-"""A site with an agent as a place of the matchmaker: what it claims goes there as messages."""
+"""A site with an agent as a place of the matchmaker: claimed jobs are sent as messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,13 +16,14 @@ import msgspec
 
 from pilotage.base import crash, errors, text
 from pilotage.base.owner import me
+from pilotage.base.supervise import Background
 from pilotage.batch import job as guest
 from pilotage.batch import records as sites
 from pilotage.batch.job import Guest
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Input
 from pilotage.edge import cancel, message, records
-from pilotage.edge.message import Address, Handoff, Remote
-from pilotage.edge.records import Attempt
+from pilotage.edge.message import Handoff, HubIdentity, RemoteJob
+from pilotage.edge.records import RemoteAttempt
 from pilotage.job import moves, retry
 from pilotage.job import records as jobs
 from pilotage.job.bulk import EndedJob
@@ -58,8 +59,8 @@ _PASSING, _BUSY_S = frozenset({LIMITS, NO_APPLICATION, BUSY}), 30.0
 _ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What a site says of itself."""
+class SiteFacts(msgspec.Struct, frozen=True):
+    """What a site reports of itself."""
 
     batch: str = ""
     applications: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ class Facts(msgspec.Struct, frozen=True):
     carries: frozenset[str] = frozenset()
 
 
-class Data(Protocol):
+class SiteData(Protocol):
     """Carries data between this hub and sites that fetch and send it by URL."""
 
     async def publish(
@@ -90,7 +91,7 @@ class Data(Protocol):
         ...
 
     async def home(self, place: str, digest: str, files: Mapping[str, str]) -> None:
-        """Bring outputs home: by path in the folder, where each goes to."""
+        """Fetch outputs; `files` has the target by path in the folder."""
 
     async def clear(self, attempt: tuple[int, int], site: str, *, left: bool) -> None:
         """Remove what was published for an attempt that is over, and what it has `left`, if any."""
@@ -100,15 +101,15 @@ class Data(Protocol):
 
 
 @dataclass(frozen=True)
-class Hub:
-    """What the places of all sites have in common."""
+class EdgeHub:
+    """Services of the hub that the places of all sites share."""
 
     queue: JobQueue
     writer: Writer
-    data: Data
+    data: SiteData
     listener: Listener
     #: How sites know this hub.
-    address: Address
+    address: HubIdentity
     #: The folder of the project, and the one of its attempts.
     base: str
     folder: str
@@ -117,8 +118,8 @@ class Hub:
 class EdgePlace:
     """One site with an agent."""
 
-    def __init__(self, name: str, facts: Facts, hub: Hub) -> None:
-        """Get ready; nothing happens before `run`."""
+    def __init__(self, name: str, facts: SiteFacts, hub: EdgeHub) -> None:
+        """Prepare; `run` starts it."""
         self.name = name
         self._facts = facts
         self._queue, self._writer, self._data = hub.queue, hub.writer, hub.data
@@ -134,7 +135,7 @@ class EdgePlace:
         #: Attempts whose messages were written with their claims.
         self._written: set[tuple[int, int]] = set()
         self._waiting = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Background(_log, f"site {name}")
 
     async def run(self) -> None:
         """Take jobs until cancelled."""
@@ -144,11 +145,10 @@ class EdgePlace:
                 await self._turn(place)
         finally:
             # What is at the site goes on there, and is adopted by the next process.
-            for task in self._tasks:
-                task.cancel()
+            self._tasks.cancel()
 
-    def change(self, facts: Facts) -> None:
-        """Take in what the site says of itself now."""
+    def change(self, facts: SiteFacts) -> None:
+        """Apply a new report of the site."""
         if facts == self._facts:
             return
         before, self._facts = self._facts, facts
@@ -172,7 +172,7 @@ class EdgePlace:
     # -- before anything -------------------------------------------------------------------------
 
     async def _join(self) -> Place:
-        """Tell the matchmaker of this site, and find what an earlier process left there."""
+        """Register this site with the matchmaker, and adopt the attempts of an earlier process."""
         found: list[list[tuple[Any, ...]]] = []
         made: list[Place] = []
         # Drop what a failed run had in hand, except requests to end jobs: the store has the rest.
@@ -201,12 +201,12 @@ class EdgePlace:
         rows = await self._writer.run(lambda db: [records.get(db, *one.attempt) for one in held])
         for one, row in zip(held, rows, strict=True):
             if row is None:
-                # It was claimed, and who claimed it died before the message was written.
-                self._spawn(self._begin(one))
+                # It was claimed by a process that died before the message was written.
+                self._tasks.start(self._begin(one))
             elif row.over:
                 self.over(row)
             elif one.attempt in self._stops:
-                self._spawn(self._cancel(one))
+                self._tasks.start(self._cancel(one))
         return self._place
 
     def _guests(
@@ -241,7 +241,7 @@ class EdgePlace:
         for one, _ in ends:
             self._forget(one)
         for one in self._guests(granted.claims, granted.specs):
-            self._spawn(self._begin(one))
+            self._tasks.start(self._begin(one))
         self._stop(granted.stops)
 
     def _forget(self, one: Guest) -> None:
@@ -253,7 +253,7 @@ class EdgePlace:
             self._listener.ended(one.claim.rule, one.claim.job)
         left = bool(one.spec.outputs or one.spec.optional_outputs)
         if left or guest.reads(one):
-            self._spawn(self._clear(one, left=left))
+            self._tasks.start(self._clear(one, left=left))
 
     async def _clear(self, one: Guest, *, left: bool) -> None:
         try:
@@ -262,7 +262,7 @@ class EdgePlace:
             _log.info("job %s: what it has read or sent is not removed: %s", one.key, error)
 
     def _finish(self, one: Guest, end: retry.AttemptEnd) -> None:
-        """Have an end written in a moment, with what else ends until then."""
+        """Record an end soon, together with others that end until then."""
         self._ends.append((one, end))
         asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
 
@@ -287,7 +287,7 @@ class EdgePlace:
                 data = data.of(claim.attempt)
                 body = self._body(attempt, spec, there, data)
             except _ODD:
-                # Whoever begins it next finds the same, and refuses it.
+                # `_begin` finds the same error, and refuses it.
                 continue
             records.add(db, attempt, self.name, data, body, now)
             written.append(attempt)
@@ -296,7 +296,7 @@ class EdgePlace:
             self._written.update(written)
 
     def _body(
-        self, attempt: tuple[int, int], spec: JobSpec, there: Remote, data: Handoff
+        self, attempt: tuple[int, int], spec: JobSpec, there: RemoteJob, data: Handoff
     ) -> bytes:  # fmt: skip
         key = self._address.key(message.attempt_key(*attempt))
         return message.job(there, spec, data, site=self.name, key=key, reply=self._address.reply)
@@ -345,8 +345,8 @@ class EdgePlace:
         if one.attempt in self._stops:
             await self._cancel(one)
 
-    async def _publish(self, one: Guest, there: Remote) -> Handoff:
-        """Put what a job reads where its site can fetch it, and name a folder for its outputs."""
+    async def _publish(self, one: Guest, there: RemoteJob) -> Handoff:
+        """Publish the inputs of a job for its site, and choose a folder for its outputs."""
         inputs: tuple[Input, ...] = ()
         wanted = await anyio.to_thread.run_sync(guest.wanted, one)
         if wanted:
@@ -368,7 +368,7 @@ class EdgePlace:
             db, [one.attempt], State.READY, f"on its way to {self.name}", self._queue.now()
         )
 
-    def _local(self, one: Guest, there: Remote) -> dict[str, str]:
+    def _local(self, one: Guest, there: RemoteJob) -> dict[str, str]:
         """Return where outputs go at home, by their path at the site."""
         paths = [*there.outputs.values(), *there.optional.values()]
         return {path: os.path.normpath(os.path.join(one.base, path)) for path in paths}
@@ -376,7 +376,7 @@ class EdgePlace:
     # -- the end ---------------------------------------------------------------------------------
 
     def end(
-        self, ledger: TurnRecords, db: Db, row: Attempt, note: str = ""
+        self, ledger: TurnRecords, db: Db, row: RemoteAttempt, note: str = ""
     ) -> tuple[int, EndedJob] | None:
         """Return how an attempt ends, and its place, if nothing is to be brought home.
 
@@ -393,13 +393,13 @@ class EdgePlace:
         end = self._ending(row, spec, lambda: _handoff(db, row.job), note)
         return place.number, EndedJob(row.job, row.number, lease.spec, end)
 
-    def ended(self, row: Attempt) -> None:
-        """Hear that the end of an attempt is on disk."""
+    def ended(self, row: RemoteAttempt) -> None:
+        """Forget an attempt whose end is on disk."""
         if one := self._held.get((row.job, row.number)):
             self._forget(one)
 
     def _ending(
-        self, row: Attempt, spec: JobSpec, handoff: Callable[[], Handoff | None], note: str
+        self, row: RemoteAttempt, spec: JobSpec, handoff: Callable[[], Handoff | None], note: str
     ) -> retry.AttemptEnd:
         end = ending(row, self._stops.get((row.job, row.number), ""), named=bool(spec.site))
         if note:
@@ -412,14 +412,14 @@ class EdgePlace:
         rejected = end.message if end.refused else ""
         return msgspec.structs.replace(end, lost=False, refused=False, rejected=rejected)
 
-    def over(self, row: Attempt, note: str = "") -> None:
-        """Hear that a site has said its last word on an attempt; a `note` is said with its end."""
+    def over(self, row: RemoteAttempt, note: str = "") -> None:
+        """Finish an attempt that is over at its site; a `note` is reported with its end."""
         one = self._held.get((row.job, row.number))
         if one is not None and one.attempt not in self._closing:
             self._closing.add(one.attempt)
-            self._spawn(self._close(one, row, note))
+            self._tasks.start(self._close(one, row, note))
 
-    async def _close(self, one: Guest, row: Attempt, note: str) -> None:
+    async def _close(self, one: Guest, row: RemoteAttempt, note: str) -> None:
         """Bring home what a job left, and end it."""
         try:
             if row.stdout or row.stderr:
@@ -434,7 +434,7 @@ class EdgePlace:
             end = retry.AttemptEnd(ok=False, message=words, cause=Cause.OUTPUT)
         self._finish(one, end)
 
-    async def _home(self, one: Guest, row: Attempt) -> None:
+    async def _home(self, one: Guest, row: RemoteAttempt) -> None:
         there = message.remote(one.spec, one.binding, one.base, one.claim.job)
         local = self._local(one, there)
         guest.check(one, local.values())
@@ -451,8 +451,8 @@ class EdgePlace:
                 crash.point("remote.home")
                 return
 
-    async def _log(self, row: Attempt) -> None:
-        """Keep the log of an attempt that an earlier version has left in the store."""
+    async def _log(self, row: RemoteAttempt) -> None:
+        """Write the log of an attempt that an earlier version has stored in the database."""
         for stream, written in (("stdout", row.stdout), ("stderr", row.stderr)):
             await anyio.to_thread.run_sync(
                 output.write, self._folder, row.job, row.number, stream, 0, written
@@ -469,12 +469,12 @@ class EdgePlace:
             one = self._held.get(attempt)
             if one is not None and attempt not in self._stops:
                 self._stops[attempt] = stop.words
-                self._spawn(self._cancel(one))
+                self._tasks.start(self._cancel(one))
 
     async def _cancel(self, one: Guest) -> None:
         words, address, now = self._stops[one.attempt], self._address, self._queue.now()
 
-        def step(db: Db) -> Attempt | None:
+        def step(db: Db) -> RemoteAttempt | None:
             row = records.get(db, *one.attempt)
             if row is None or row.over or row.cancel:
                 return None
@@ -499,18 +499,8 @@ class EdgePlace:
     async def _say(self, one: Guest, words: str) -> None:
         await self._writer.run(lambda db: records.say(db, *one.attempt, words))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            _log.error("site %s: %s", self.name, error, exc_info=error)
-
-
-def place_of(name: str, number: int, facts: Facts) -> Place:
+def place_of(name: str, number: int, facts: SiteFacts) -> Place:
     """Describe a site with an agent to the matchmaker."""
     place = Place(
         -1 - number, name, _attributes(name, facts), cpus=_ANY, memory=_ANY * 1024, gpus=_ANY,
@@ -523,7 +513,7 @@ def place_of(name: str, number: int, facts: Facts) -> Place:
     return place
 
 
-def _attributes(name: str, facts: Facts) -> dict[str, Any]:
+def _attributes(name: str, facts: SiteFacts) -> dict[str, Any]:
     return {
         "cpus": _ANY, "memory": _ANY, "gpus": _ANY, "pool": "", "host": name, "sandboxes": [],
         **facts.attributes, QUEUE: True, "site": name, "batch": facts.batch,
@@ -532,13 +522,13 @@ def _attributes(name: str, facts: Facts) -> dict[str, Any]:
 
 
 def _handoff(db: Db, job: int) -> Handoff | None:
-    """Read what a job has beside it if it is a step of a workflow."""
+    """Read the data of a job if it is a step of a workflow."""
     found = db.value("edge_job_handoff", job=job)
     return None if found is None else msgspec.json.decode(found, type=Handoff)
 
 
-def ending(row: Attempt, stop: str, *, named: bool = True) -> retry.AttemptEnd:
-    """Say what the last word of a site on an attempt means for its job.
+def ending(row: RemoteAttempt, stop: str, *, named: bool = True) -> retry.AttemptEnd:
+    """Return what the last status of an attempt means for its job.
 
     What a site refuses goes back into the queue, unless the refusal is final for all time, or for
     a job that names this site.

@@ -1,11 +1,11 @@
-"""Data of jobs at sites whose agents dial this hub: files at its own port, and nothing else.
+"""Data of jobs at sites whose agents dial this hub: files at the hub's own port.
 
     GET  /data/PATH     a file, or a part of it; of a folder (PATH/), all its files as lines of JSON
     PUT  /data/PATH     a file, whole or not at all: it is on disk, and checked, before the answer
 
-The key of an agent says which site asks. It reads what the message of an attempt at that site
-names, and writes below the folder of an attempt that is there now. Whatever breaks off is begun
-again by the agent.
+The key of an agent identifies its site. It may read what the message of an attempt at that site
+names, and write below the folder of an attempt that is there now. The agent repeats an interrupted
+transfer.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = 1000
 
 
-class Sum(Protocol):
-    """What hashes."""
+class Hasher(Protocol):
+    """A hash object."""
 
     def update(self, data: bytes, /) -> None:
-        """Take bytes in."""
+        """Add bytes."""
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """How much one attempt may leave, and what stays free whoever sends."""
+class PortDataLimits(msgspec.Struct, frozen=True):
+    """Bytes and files that one attempt may leave, and bytes that stay free."""
 
     bytes: int
     files: int = 100_000
@@ -84,9 +84,9 @@ Who = Callable[[], str]
 
 
 class PortData:
-    """Serves a folder to agents, each what is its site's."""
+    """Serves files to agents, to each those of its site."""
 
-    def __init__(self, folder: Path, reader: Db, limits: Limits) -> None:
+    def __init__(self, folder: Path, reader: Db, limits: PortDataLimits) -> None:
         """Take the folder, which is the hub's alone, and a connection that is read from."""
         self._top, self._reader, self._limits = os.path.realpath(folder), reader, limits
         self._threads = anyio.CapacityLimiter(_THREADS)
@@ -186,7 +186,7 @@ class PortData:
             raise errors.TooLarge(message, hint="pack them into one file")
 
     async def _account(self, folder: str) -> _Left:
-        """Say what an attempt has left; halves of an earlier process are removed first."""
+        """Return what an attempt has left; remove partial files of an earlier process."""
         async with self._lock:
             if folder not in self._left:
                 idle = [name for name, one in self._left.items() if not one.busy]
@@ -324,7 +324,7 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 
 def _open(top: str, name: str) -> FileIO | None:
-    """Open a file to read; nothing for a folder. No part of its path may be a link."""
+    """Open a file to read; none for a folder. No part of its path may be a link."""
     try:
         if os.path.islink(os.path.join(top, name)):
             raise errors.Denied(f"{text.show(name)} is a link")
@@ -381,7 +381,7 @@ def _create(part: str) -> FileIO:
     return FileIO(os.open(part, _NEW, 0o600), "w")
 
 
-def _write(file: FileIO, data: bytes, at: int, digest: Sum) -> None:
+def _write(file: FileIO, data: bytes, at: int, digest: Hasher) -> None:
     durable.write_all(file.fileno(), data, at)
     digest.update(data)
 

@@ -1,4 +1,4 @@
-"""What sites cannot reach is put where they can: files of the project, and many inputs as one."""
+"""Publishing of files of the project, and of many inputs as one, where sites can read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pilotage.data.transfer import tree
 from pilotage.data.transfer.version import Version
 from pilotage.edge import folders, reach
 from pilotage.edge import handoff as hand
-from pilotage.edge.handoff import HUB, Piece, Stores
+from pilotage.edge.handoff import HUB, DataStores, InputPiece
 from pilotage.edge.reach import Reach
 
 #: Names of steps are written otherwise, so this is none of them.
@@ -37,14 +37,16 @@ def _ignore(_: str) -> None:
 class Publisher:
     """Puts data where sites can read it; the same is put there once."""
 
-    def __init__(self, here: Reach, stores: Stores, root: Path, scratch: Path) -> None:
-        """Take where the project is, and a folder that is nobody else's."""
+    def __init__(self, here: Reach, stores: DataStores, root: Path, scratch: Path) -> None:
+        """Take the folder of the project, and a private folder."""
         self._reach, self._stores = here, stores
         self._root, self._scratch = root, scratch
         self._known: OrderedDict[str, tuple[str, str, bool]] = OrderedDict()
         self._lock = anyio.Lock()
 
-    async def own(self, flow: str, piece: Piece, used: Callable[[str], None] = _ignore) -> Piece:
+    async def own(
+        self, flow: str, piece: InputPiece, used: Callable[[str], None] = _ignore
+    ) -> InputPiece:
         """Publish a file or folder of the project for tasks of a flow.
 
         `used` gets its name before anything can remove it.
@@ -61,11 +63,11 @@ class Publisher:
             url, sha256, folder = self._known[name]
             used(name)
         if folder:
-            return Piece(url, piece.path.rstrip("/"), sha256)
-        return Piece(hand.address(url, os.path.basename(path)), piece.path, sha256)
+            return InputPiece(url, piece.path.rstrip("/"), sha256)
+        return InputPiece(hand.address(url, os.path.basename(path)), piece.path, sha256)
 
     def small(self, name: str, most: int) -> bytes | None:
-        """Read a file of the project that has at most so many bytes.
+        """Read a file of the project up to a maximal size.
 
         Return nothing for a larger one, a program, a folder, and one that changes meanwhile.
         """
@@ -89,19 +91,19 @@ class Publisher:
             top, _, last = where.rstrip("/").rpartition("/")
             await self._reach.inside.clear(where, f"{top}/{ASIDE}{last}/")
 
-    async def bundle(self, name: str, pieces: Sequence[Piece]) -> Piece:
+    async def bundle(self, name: str, pieces: Sequence[InputPiece]) -> InputPiece:
         """Put inputs together in one folder, since no message can name all of them."""
         folder = self._scratch / hashlib.sha256(name.encode()).hexdigest()[:32]
         try:
             named = [
-                Piece(hand.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
+                InputPiece(hand.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
                 for one in pieces
             ]
             await folders.bring(self._reach, self._root, named, folder)
             url, digest, _ = await self._send(str(folder), name)
         finally:
             await run_sync(functools.partial(_remove, folder))
-        return Piece(url, "", digest)
+        return InputPiece(url, "", digest)
 
     async def _send(self, path: str, name: str) -> tuple[str, str, bool]:
         url = f"{self._stores.data.rstrip('/')}/{name}"
@@ -126,7 +128,7 @@ def _path(root: Path, name: str) -> str:
 
 
 def _version(path: str) -> str:
-    """Return what is another one once a file, or any of a folder, has changed."""
+    """Return a version that changes with a file, or any file of a folder."""
     found = hashlib.sha256()
     if os.path.isdir(path):
         for item in tree.walk(path):

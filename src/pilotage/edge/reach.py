@@ -1,4 +1,4 @@
-"""What the hub itself may reach for data of workflows, and by which credentials."""
+"""Servers that the hub itself may reach for data of workflows, with its credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pilotage.data.transfer.courier import Courier, flags
 from pilotage.data.transfer.keys import Keys
 from pilotage.data.transfer.patience import Patience
 from pilotage.data.transfer.url import PORT
-from pilotage.edge.handoff import Store, Stores
+from pilotage.edge.handoff import DataStore, DataStores
 from pilotage.project.settings import FLOWS, FlowSettings, port_folder
 from pilotage.store import Db
 
@@ -23,25 +23,25 @@ from pilotage.store import Db
 PATIENCE = Patience(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
 
 
-def stores(settings: FlowSettings, state: Path, db: Db) -> Stores:
-    """Say where data of workflows lies, and that of jobs at sites with an agent.
+def stores(settings: FlowSettings, state: Path, db: Db) -> DataStores:
+    """Return the data stores of workflows, and of jobs at sites with an agent.
 
     Without a transfer server, sites whose agents dial this hub use its own port.
     """
-    return Stores(
+    return DataStores(
         local=f"file://{state / FLOWS / 'data'}",
         data=settings.data or PORT,
         here=settings.here if settings.data else f"file://{port_folder(state)}",
         reaches=lambda site: bool(settings.data) or dials(db, site),
         sites={
-            name: Store(one.data, one.read, frozenset(one.readers))
+            name: DataStore(one.data, one.read, frozenset(one.readers))
             for name, one in settings.site.items()
         },
     )
 
 
 def dials(db: Db, site: str) -> bool:
-    """Say whether the agent of a site dials this hub's own port, or is to.
+    """Return whether the agent of a site dials this hub's own port, or is to.
 
     One that has not enrolled yet, or was revoked, is waited for, as one is that is silent.
     """
@@ -49,7 +49,7 @@ def dials(db: Db, site: str) -> bool:
 
 
 class Reach:
-    """Who carries data for the hub: each may reach some of it and nothing else."""
+    """Transfer clients of the hub, each limited to some servers."""
 
     def __init__(self, settings: FlowSettings, root: Path, state: Path) -> None:
         """Take where the project is."""
@@ -64,7 +64,7 @@ class Reach:
         inside = (str(state / FLOWS), *folders)
         #: For what steps have left.
         self.inside = courier(*inside, write=inside)
-        #: For addresses that whoever has asked for a flow has written.
+        #: For URLs that the owner of a workflow has written.
         self.outside = courier(*settings.folders, write=settings.folders)
         #: For files of the project.
         self.own = courier(str(root), write=(str(root),))

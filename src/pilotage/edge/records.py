@@ -1,4 +1,4 @@
-"""Attempts at sites with an agent, and messages to those, in the store."""
+"""Rows of attempts at sites with an agent, and of messages to those sites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RETRY = Backoff(first=1.0, limit=15.0)
 Kind = Literal["job", "control", "follow"]
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class RemoteAttempt(msgspec.Struct, frozen=True):
     """An attempt at a site, as far as the site has said."""
 
     #: Its job and its number; of a pilot, no job, and the number of the pilot.
@@ -58,7 +58,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        """Whether the site has said its last word on it."""
+        """Whether it is over at its site."""
         return self.state in OVER
 
     @property
@@ -67,7 +67,7 @@ class Attempt(msgspec.Struct, frozen=True):
         return 0 if self.job else self.number
 
 
-class End(msgspec.Struct, frozen=True):
+class RemoteEnd(msgspec.Struct, frozen=True):
     """How an attempt ended."""
 
     state: str
@@ -76,7 +76,7 @@ class End(msgspec.Struct, frozen=True):
     code: str
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class OutgoingMessage(msgspec.Struct, frozen=True):
     """A message that waits to be sent."""
 
     id: int
@@ -93,22 +93,22 @@ class Outgoing(msgspec.Struct, frozen=True):
         return (self.job, self.number) if self.number else (-1, self.id)
 
 
-def get(db: Db, job: int, number: int) -> Attempt | None:
+def get(db: Db, job: int, number: int) -> RemoteAttempt | None:
     """Read an attempt."""
     row = db.row("edge_attempt_get", job=job, number=number)
-    return None if row is None else Attempt(*row)
+    return None if row is None else RemoteAttempt(*row)
 
 
-def by_key(db: Db, key: str) -> Attempt | None:
+def by_key(db: Db, key: str) -> RemoteAttempt | None:
     """Read the attempt that a site knows by a key."""
     row = db.row("edge_attempt_by_key", key=key)
-    return None if row is None else Attempt(*row)
+    return None if row is None else RemoteAttempt(*row)
 
 
 def add(
     db: Db, attempt: tuple[int, int], site: str, data: Handoff, body: bytes, now: float
 ) -> None:  # fmt: skip
-    """Have an attempt sent to a site; the same again changes nothing.
+    """Queue the message of an attempt for its site, once.
 
     From now on it may read and write at this hub's port what its message names there.
     """
@@ -127,7 +127,7 @@ def add(
 
 
 def may(db: Db, site: str, path: str, *, write: bool) -> str:
-    """Return what of this hub's port an attempt at a site may use that holds a path; or nothing.
+    """Return what of this hub's port an attempt at a site may use that holds a path; or none.
 
     That is the file itself, or a folder with a slash at its end.
     """
@@ -145,18 +145,18 @@ def reads(db: Db, attempt: tuple[int, int]) -> list[str]:
 
 
 def used(db: Db, folder: str) -> bool:
-    """Say whether an attempt that is not over reads from a folder of this hub's port."""
+    """Return whether an attempt that is not over reads from a folder of this hub's port."""
     beyond = f"{folder.rstrip('/')}0"
     return db.value("edge_access_used", folder=f"{folder.rstrip('/')}/", beyond=beyond) is not None
 
 
 def leaves(db: Db, job: int, number: int) -> bool:
-    """Say whether what an attempt has left is still to come home."""
+    """Return whether what an attempt has left is still to come home."""
     return db.value("edge_access_leaves", job=job, number=number) is not None
 
 
-def end(db: Db, attempt: Attempt, how: End, now: float) -> Attempt:
-    """Write down the last word on an attempt that its site did not say; return what is known."""
+def end(db: Db, attempt: RemoteAttempt, how: RemoteEnd, now: float) -> RemoteAttempt:
+    """Record an end of an attempt that its site did not report; return the attempt."""
     db.run(
         "edge_attempt_hear", job=attempt.job, number=attempt.number, state=how.state,
         reason=how.reason, kind=how.kind, code=how.code, seq=0, now=attempt.heard, began=None,
@@ -171,7 +171,7 @@ def put(
     db: Db, topic: str, body: bytes, attempt: tuple[int, int] = (0, 0), *,
     kind: Kind = "control", after: float = 0.0,
 ) -> None:  # fmt: skip
-    """Have a message sent, in a transaction of the caller's."""
+    """Queue a message, in a transaction of the caller."""
     job, number = attempt
     db.run(
         "edge_message_put", job=job, number=number, kind=kind, topic=topic, body=body.decode(),
@@ -179,7 +179,7 @@ def put(
     )  # fmt: skip
 
 
-def due(db: Db, now: float, after: int, most: int, site: str = "") -> list[Outgoing]:
+def due(db: Db, now: float, after: int, most: int, site: str = "") -> list[OutgoingMessage]:
     """Read messages that are to be sent now, after one that was looked at.
 
     Those to one site whose agent is at this hub's port, or else those for the broker.
@@ -189,7 +189,7 @@ def due(db: Db, now: float, after: int, most: int, site: str = "") -> list[Outgo
         rows = db.rows("edge_messages_due_at", **asked, site=site)
     else:
         rows = db.rows("edge_messages_due", **asked)
-    return [Outgoing(*row) for row in rows]
+    return [OutgoingMessage(*row) for row in rows]
 
 
 def ported(db: Db) -> frozenset[str]:
@@ -197,8 +197,8 @@ def ported(db: Db) -> frozenset[str]:
     return frozenset(row[0] for row in db.rows("agent_sites"))
 
 
-def sent(db: Db, some: Sequence[Outgoing], now: float) -> list[tuple[int, int]]:
-    """Forget messages that were sent, but keep jobs until their sites were heard on them.
+def sent(db: Db, some: Sequence[OutgoingMessage], now: float) -> list[tuple[int, int]]:
+    """Remove messages that were sent, except jobs that their sites have not confirmed.
 
     Return attempts whose messages were dropped while they were on the way: the site was heard on
     them already, or they were cancelled.
@@ -213,13 +213,13 @@ def sent(db: Db, some: Sequence[Outgoing], now: float) -> list[tuple[int, int]]:
     return [attempt for attempt in jobs.values() if attempt not in kept]
 
 
-def later(db: Db, one: Outgoing, now: float) -> None:
-    """Have a message tried again, each time a little later."""
+def later(db: Db, one: OutgoingMessage, now: float) -> None:
+    """Retry a message, each time a little later."""
     db.run("edge_message_later", id=one.id, after=now + _RETRY.bound(one.tries + 1))
 
 
 def soon(db: Db, topics: Sequence[str]) -> None:
-    """Have messages sent that waited for somebody to listen to these topics."""
+    """Send messages that waited for a listener on these topics."""
     for topic in topics:
         db.run("edge_messages_soon", topic=topic)
 
@@ -230,12 +230,12 @@ def drop_job(db: Db, job: int, number: int) -> None:
 
 
 def again(db: Db, job: int, number: int) -> bool:
-    """Have the message of an attempt sent once more, if it is still here."""
+    """Send the message of an attempt again, if it is still stored."""
     return db.value("edge_job_again", job=job, number=number) is not None
 
 
 def say(db: Db, job: int, number: int, words: str) -> None:
-    """Let people see why an attempt waits."""
+    """Record for users why an attempt waits."""
     if job:
         db.run("job_say", rows=text.dump([(job, number)]), reason=words)
     else:

@@ -1,4 +1,4 @@
-"""Messages reach the broker or an agent: in order for each attempt, many at once."""
+"""Sending of stored messages to the broker or an agent: in order for each attempt."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import anyio
 from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.edge import cancel, records
-from pilotage.edge.message import Address
-from pilotage.edge.records import Outgoing
+from pilotage.edge.message import HubIdentity
+from pilotage.edge.records import OutgoingMessage
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -27,21 +27,21 @@ _PAUSE_S = 1.0
 class _Done(NamedTuple):
     """What became of some messages."""
 
-    gone: list[Outgoing]
-    #: Nobody listens, so that they are nowhere.
-    unheard: list[Outgoing]
+    gone: list[OutgoingMessage]
+    #: No one listens, so that they were dropped.
+    unheard: list[OutgoingMessage]
     #: They were refused before, and may have arrived this time.
-    doubtful: list[Outgoing]
+    doubtful: list[OutgoingMessage]
 
 
-class Sender:
-    """Sends what the store holds for sites."""
+class MessageSender:
+    """Sends stored messages to sites."""
 
     def __init__(
-        self, bus: Bus, writer: Writer, reader: Db, address: Address, now: Callable[[], float],
+        self, bus: Bus, writer: Writer, reader: Db, address: HubIdentity, now: Callable[[], float],
         wait: Callable[[float | None], Awaitable[None]], site: str = "",
     ) -> None:  # fmt: skip
-        """Get ready; `wait` returns when there may be something to send, or some time is over.
+        """Prepare; `wait` returns when there may be something to send, or some time is over.
 
         What goes to a `site` is sent, or else all that goes by the broker.
         """
@@ -67,9 +67,9 @@ class Sender:
             due = self._reader.value("edge_message_next", now=self._now())
             await self._wait(None if due is None else max(0.0, due - self._now()))
 
-    async def _round(self, some: Sequence[Outgoing]) -> bool:
-        """Send some messages, those of different attempts at once; say whether any is stuck."""
-        lines: dict[tuple[int, int], list[Outgoing]] = {}
+    async def _round(self, some: Sequence[OutgoingMessage]) -> bool:
+        """Send messages, those of different attempts at once; return whether any is stuck."""
+        lines: dict[tuple[int, int], list[OutgoingMessage]] = {}
         for one in some:
             lines.setdefault(one.line, []).append(one)
         done = _Done([], [], [])
@@ -84,7 +84,9 @@ class Sender:
             crash.point("remote.sent")
         return len(done.gone) + len(done.unheard) < len(some)
 
-    async def _line(self, some: Sequence[Outgoing], done: _Done, room: anyio.Semaphore) -> None:
+    async def _line(
+        self, some: Sequence[OutgoingMessage], done: _Done, room: anyio.Semaphore
+    ) -> None:
         """Send one after the other; the first that fails is the last."""
         for one in some:
             async with room:
@@ -116,7 +118,7 @@ class Sender:
         for one in done.unheard:
             if one.kind == "job":
                 site = one.topic.removeprefix("job.")
-                words = f"no agent listens for the site {site}; it is tried again"
+                words = f"no agent listens for the site {site}; retrying"
                 records.say(db, one.job, one.number, words)
             if one.number:
                 records.later(db, one, now)

@@ -1,4 +1,4 @@
-"""All sites with an agent: one place for each; their messages go by the broker or the port."""
+"""All sites with an agent: one place for each, reached by the broker or the hub's port."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message
 from pilotage.edge import records, silence, statuses
 from pilotage.edge.logs import At, EdgeLogs
-from pilotage.edge.place import EdgePlace, Facts, Hub
-from pilotage.edge.port.sites import Lines, SiteLine
-from pilotage.edge.records import Attempt
-from pilotage.edge.send import Sender
-from pilotage.edge.silence import Patience
-from pilotage.edge.statuses import Steps, Word
+from pilotage.edge.place import EdgeHub, EdgePlace, SiteFacts
+from pilotage.edge.port.sites import AgentLines, SiteLine
+from pilotage.edge.records import RemoteAttempt
+from pilotage.edge.send import MessageSender
+from pilotage.edge.silence import SilenceLimits
+from pilotage.edge.statuses import StepEvents, Word
 from pilotage.job.bulk import EndedJob
 from pilotage.match.turn import TurnRecords
 from pilotage.store import Db
@@ -38,8 +38,8 @@ _LOOK_S = 0.5
 _RESTART = backoff.fixed(5.0)
 
 
-class Broker(Protocol):
-    """A connection to the broker."""
+class Monitored(Protocol):
+    """A connection with its current problem."""
 
     @property
     def trouble(self) -> str:
@@ -47,28 +47,28 @@ class Broker(Protocol):
         ...
 
 
-class Connection(Bus, Broker, Protocol):
-    """Carries messages, and says whether it does."""
+class MonitoredBus(Bus, Monitored, Protocol):
+    """A bus with its current problem."""
 
 
 class Carriers(NamedTuple):
-    """How messages go to sites and come from them."""
+    """Ways to reach sites."""
 
     #: Reaches the broker, if there is one.
-    connect: Callable[[], AbstractAsyncContextManager[Connection]] | None
+    connect: Callable[[], AbstractAsyncContextManager[MonitoredBus]] | None
     #: Agents at this hub's port.
-    lines: Lines
+    lines: AgentLines
 
 
 class EdgeSites:
-    """Has jobs run at all sites with an agent that this hub hears of."""
+    """Runs jobs at all sites with an agent that this hub has heard of."""
 
     def __init__(
-        self, hub: Hub, open_reader: Callable[[], Db], clock: Clock,
-        patience: Patience, carriers: Carriers,
-        known: Callable[[Db, float], Mapping[str, Facts]], steps: Steps,
+        self, hub: EdgeHub, open_reader: Callable[[], Db], clock: Clock,
+        patience: SilenceLimits, carriers: Carriers,
+        known: Callable[[Db, float], Mapping[str, SiteFacts]], steps: StepEvents,
     ) -> None:  # fmt: skip
-        """Get ready; `known` reads which sites there are, `steps` are those of workflows."""
+        """Prepare; `known` reads which sites there are, `steps` are those of workflows."""
         self._hub, self._steps = hub, steps
         self._queue, self._writer, self._address = hub.queue, hub.writer, hub.address
         self._open_reader, self._now, self._patience = open_reader, clock.now, patience
@@ -77,7 +77,7 @@ class EdgeSites:
         self._places: dict[str, EdgePlace] = {}
         #: By site, the applications that workflows were told of.
         self._offers: dict[str, tuple[str, ...]] = {}
-        #: Who looks at the store after each commit: the broker's sender, and the one for lines.
+        #: Set after each commit, for the sender of the broker and for those of the port.
         self._stirred, self._due = asyncio.Event(), asyncio.Event()
         #: By site at the port: rung when there is something to send to it.
         self._bells: dict[str, asyncio.Event] = {}
@@ -125,7 +125,7 @@ class EdgeSites:
             await anyio.sleep(_LOOK_S)
 
     async def _offered(self, name: str, applications: tuple[str, ...]) -> None:
-        """Tell workflows what a site has, if that is new."""
+        """Report the applications of a site to workflows, if they changed."""
         if self._offers.get(name) == applications:
             return
         now, steps = self._now(), self._steps
@@ -138,16 +138,16 @@ class EdgeSites:
 
     # -- the broker ------------------------------------------------------------------------------
 
-    async def _talk(self, connect: Callable[[], AbstractAsyncContextManager[Connection]]) -> None:
+    async def _talk(self, connect: Callable[[], AbstractAsyncContextManager[MonitoredBus]]) -> None:
         reader = self._open_reader()
         pattern = self._address.reply or "status.**"
         with contextlib.closing(reader):
             async with connect() as bus, anyio.create_task_group() as tasks:
-                # What is said before somebody listens is lost: so nothing is sent before that.
+                # Answers before the subscription are lost: so nothing is sent before it.
                 hear = functools.partial(self._hear, reader)
                 await tasks.start(self._listen, bus, pattern, hear)
                 wait = functools.partial(_wait, self._stirred)
-                sender = Sender(bus, self._writer, reader, self._address, self._now, wait)
+                sender = MessageSender(bus, self._writer, reader, self._address, self._now, wait)
                 tasks.start_soon(sender.run)
                 tasks.start_soon(
                     silence.while_heard, lambda: bus.trouble, self._now, self._patience,
@@ -186,7 +186,7 @@ class EdgeSites:
             lines.on_listen.remove(listens)
 
     async def _serve_lines(self, tasks: TaskGroup, reader: Db) -> None:
-        """Have each site that is connected sent what is for it, and none wait for another."""
+        """Send messages to each connected site, independently of the others."""
         served: set[SiteLine] = set()
         while True:
             now = set(self._lines.sites.values())
@@ -197,7 +197,7 @@ class EdgeSites:
 
     async def _send_to(self, line: SiteLine, reader: Db) -> None:
         bell = self._bells[line.site] = asyncio.Event()
-        sender = Sender(
+        sender = MessageSender(
             self._lines, self._writer, reader, self._address, self._now,
             functools.partial(_wait, bell), line.site,
         )  # fmt: skip
@@ -211,7 +211,7 @@ class EdgeSites:
         while True:
             self._due.clear()
             if soon:
-                # Whoever could not be told before listens now.
+                # An agent that could not be reached before listens now.
                 topics = sorted(soon)
                 soon.clear()
                 await self._writer.run(functools.partial(records.soon, topics=topics))
@@ -244,8 +244,8 @@ class EdgeSites:
         rest = [one for one in words if not isinstance(one, Log)]
         if not rest:
             return
-        ended: list[Attempt] = []
-        left: list[Attempt] = []
+        ended: list[RemoteAttempt] = []
+        left: list[RemoteAttempt] = []
 
         def take(ledger: TurnRecords, db: Db, now: float) -> None:
             ended.clear()
@@ -270,7 +270,7 @@ class EdgeSites:
             self._places[row.site].ended(row)
         self._over(left, troubles)
 
-    def _over(self, ended: Sequence[Attempt], troubles: Mapping[At, str] = {}) -> None:
+    def _over(self, ended: Sequence[RemoteAttempt], troubles: Mapping[At, str] = {}) -> None:
         for row in ended:
             if place := self._places.get(row.site):
                 place.over(row, troubles.get((row.job, row.number), ""))

@@ -1,6 +1,6 @@
-"""Sites that say nothing of attempts: they are asked, and cancelled attempts are given up late.
+"""Silent sites: they are queried, and cancelled attempts there are given up after a time.
 
-Silence counts only while we listen: a broker that is away says nothing of sites.
+Silence counts only while we listen: a lost broker says nothing of sites.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 
 from pilotage.base import text, units
 from pilotage.edge import cancel, message, pilots, records
-from pilotage.edge.message import Address
-from pilotage.edge.records import Attempt
-from pilotage.edge.statuses import Steps
+from pilotage.edge.message import HubIdentity
+from pilotage.edge.records import RemoteAttempt
+from pilotage.edge.statuses import StepEvents
 from pilotage.store import Db
 
 #: Attempts that are looked at together, and those that one question names.
@@ -24,8 +24,8 @@ _MOST = 10_000
 _KEYS = 1000
 
 
-class Patience(msgspec.Struct, frozen=True):
-    """How long nothing may be heard, in seconds."""
+class SilenceLimits(msgspec.Struct, frozen=True):
+    """Seconds without a status until a site is asked, and until it counts as silent."""
 
     ask: float
     silence: float
@@ -37,10 +37,10 @@ class Patience(msgspec.Struct, frozen=True):
 
 
 async def while_heard(
-    trouble: Callable[[], str], now: Callable[[], float], patience: Patience,
+    trouble: Callable[[], str], now: Callable[[], float], patience: SilenceLimits,
     look: Callable[[float], Awaitable[None]],
 ) -> None:  # fmt: skip
-    """Look again and again while sites can be heard; `look` is told since when it is."""
+    """Check repeatedly while sites can be heard; `look` gets the time since when they can."""
     since: float | None = None
     while True:
         if trouble():
@@ -53,7 +53,11 @@ async def while_heard(
 
 
 def ask(
-    db: Db, address: Address, patience: Patience, now: float, reached: Callable[[str], bool]
+    db: Db,
+    address: HubIdentity,
+    patience: SilenceLimits,
+    now: float,
+    reached: Callable[[str], bool],
 ) -> int:
     """Ask sites about attempts that were not heard of for too long; return how many.
 
@@ -74,9 +78,9 @@ def ask(
 
 
 def give_up(
-    db: Db, patience: Patience, since: float, now: float, listened: Callable[[str], bool],
-    steps: Steps | None = None,
-) -> list[Attempt]:  # fmt: skip
+    db: Db, patience: SilenceLimits, since: float, now: float, listened: Callable[[str], bool],
+    steps: StepEvents | None = None,
+) -> list[RemoteAttempt]:  # fmt: skip
     """Note that sites are silent; return attempts of jobs to be cancelled that are given up.
 
     `since` is when we began to listen to those sites that were `listened` to; `steps` may run

@@ -13,8 +13,8 @@ from pilotage.bus import wire
 from pilotage.bus.model import Answer, Log, Result, Status
 from pilotage.bus.port import Message
 from pilotage.edge import cancel, pilots, records
-from pilotage.edge.message import Address
-from pilotage.edge.records import OVER, Attempt, End
+from pilotage.edge.message import HubIdentity
+from pilotage.edge.records import OVER, RemoteAttempt, RemoteEnd
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
@@ -27,17 +27,17 @@ _PORTED = "\n"
 Word = Status | Answer | Log
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What somebody says of attempts."""
+class ReceivedWord(msgspec.Struct, frozen=True):
+    """A message on attempts, and its sender."""
 
     #: Who it is, as the broker knows them, or the site at this hub's port; empty if none is known.
     user: str
     word: Word
 
 
-def read(messages: Iterable[Message]) -> list[Said]:
-    """Read what sites say; what is for others, or nobody understands, is left out."""
-    found: list[Said] = []
+def read(messages: Iterable[Message]) -> list[ReceivedWord]:
+    """Decode messages of sites; others are left out."""
+    found: list[ReceivedWord] = []
     for one in messages:
         try:
             word = wire.decode(one.body)
@@ -45,25 +45,25 @@ def read(messages: Iterable[Message]) -> list[Said]:
             # Statuses in the words of others come by the same topics.
             continue
         if isinstance(word, Word):
-            found.append(Said(one.user, word))
+            found.append(ReceivedWord(one.user, word))
     return found
 
 
-def proved(said: Iterable[Said]) -> list[Word]:
-    """Leave out what agents at this hub's port say of another site than their token is for."""
+def proved(said: Iterable[ReceivedWord]) -> list[Word]:
+    """Drop messages of agents at this hub's port about another site than that of their token."""
     found: list[Word] = []
     for one in said:
         if one.word.site == one.user:
             found.append(one.word)
         else:
-            _log.warning("the agent of %s speaks for %s, and is not heard", one.user, one.word.site)
+            _log.warning("the agent of %s sent a message for %s: ignored", one.user, one.word.site)
     return found
 
 
-def own(db: Db, said: Iterable[Said]) -> Iterator[Word]:
-    """Leave out what others say of a site than whom its heartbeats come from.
+def own(db: Db, said: Iterable[ReceivedWord]) -> Iterator[Word]:
+    """Drop messages about a site by others than the sender of its heartbeats.
 
-    Who may send those is for the broker to say; of a site that sends none, anybody is heard.
+    The broker decides who may send those; without heartbeats any sender is accepted.
     """
     speakers: dict[str, str | None] = {}
     others: set[tuple[str, str]] = set()
@@ -78,7 +78,7 @@ def own(db: Db, said: Iterable[Said]) -> Iterator[Word]:
             yield one.word
         elif (one.user, site) not in others:
             others.add((one.user, site))
-            _log.warning("%r speaks for the site %s, and is not heard", one.user, site)
+            _log.warning("%r sent a message for the site %s: ignored", one.user, site)
 
 
 #: How far an attempt has come here when a site says so; what waits there is on its way.
@@ -91,30 +91,30 @@ _PROGRESS = {
 _BEGUN = frozenset({"running", "staging_out", "done"})
 
 
-class Steps(Protocol):
-    """What workflows want to know of their steps at sites; all of it in our transaction."""
+class StepEvents(Protocol):
+    """Events of steps at sites that workflows handle, in the same transaction."""
 
     def resent(
         self, db: Db, site: str, key: str, word: Status | Result, now: float, /
     ) -> None:  # fmt: skip
-        """Hear that outputs which were asked for again were sent, or cannot be."""
+        """Handle outputs that were sent again on request, or cannot be."""
 
     def silent(self, db: Db, job: int, reason: str, now: float, /) -> None:
-        """Hear that a site says nothing of a job."""
+        """Handle the silence of a site about a job."""
 
     def offered(self, db: Db, site: str, applications: Sequence[str], now: float, /) -> None:
-        """Hear which applications a site has, when it is first heard of or they change."""
+        """Handle the applications of a site, when it is first heard of or they change."""
 
     def strand(self, db: Db, before: float, now: float, /) -> None:
         """Look at jobs that have waited since a time for sites which are silent."""
 
 
 def hear(
-    db: Db, said: Iterable[Status | Answer], address: Address, now: float,
-    steps: Steps | None = None,
-) -> list[Attempt]:  # fmt: skip
-    """Take in what sites say; return the attempts of jobs that are over by it."""
-    over: list[Attempt] = []
+    db: Db, said: Iterable[Status | Answer], address: HubIdentity, now: float,
+    steps: StepEvents | None = None,
+) -> list[RemoteAttempt]:  # fmt: skip
+    """Store statuses of sites; return the attempts of jobs that ended."""
+    over: list[RemoteAttempt] = []
     for one in said:
         words: Iterable[Status | Result] = [one] if isinstance(one, Status) else one.results
         for word in words:
@@ -136,10 +136,10 @@ def hear(
 
 
 def _ends(
-    db: Db, attempt: Attempt, said: Status | Answer, word: Status | Result, address: Address,
-    now: float,
+    db: Db, attempt: RemoteAttempt, said: Status | Answer, word: Status | Result,
+    address: HubIdentity, now: float,
 ) -> bool:  # fmt: skip
-    """Take in one word on an attempt; say whether it was the last."""
+    """Store one status of an attempt; return whether it was the last."""
     if isinstance(word, Result) and not word.job:
         return _unknown(db, attempt, said, address, now)
     if attempt.over and _goes_on(attempt, word):
@@ -148,23 +148,23 @@ def _ends(
     return _word(db, attempt, word, now)
 
 
-def _goes_on(attempt: Attempt, word: Status | Result) -> bool:
-    """Say whether a word is a new one of an attempt that is not over at its site."""
+def _goes_on(attempt: RemoteAttempt, word: Status | Result) -> bool:
+    """Return whether a status is new, and its attempt is not over at its site."""
     new = isinstance(word, Status) and word.seq > attempt.seq
     return new and word.state not in OVER
 
 
-def _resent(said: Status | Answer, word: Status | Result, attempt: Attempt | None) -> bool:
-    """Say whether a word is on outputs that were asked for again."""
+def _resent(said: Status | Answer, word: Status | Result, attempt: RemoteAttempt | None) -> bool:
+    """Return whether a status is about outputs that were requested again."""
     if isinstance(said, Answer):
         return said.verb == "resend" and isinstance(word, Result) and not word.ok
-    # An end that is told once more: there was something else to say of it.
+    # The end is reported again, with news.
     again = attempt is None or (attempt.state == "done" and said.seq > attempt.seq)
     return said.state == "done" and again
 
 
-def _word(db: Db, attempt: Attempt, word: Status | Result, now: float) -> bool:
-    """Take in one word on an attempt; say whether it was the last."""
+def _word(db: Db, attempt: RemoteAttempt, word: Status | Result, now: float) -> bool:
+    """Store one status of an attempt; return whether it was the last."""
     job, number = attempt.job, attempt.number
     if attempt.heard is None:
         # The site has it: it need not be sent again.
@@ -200,25 +200,27 @@ def _word(db: Db, attempt: Attempt, word: Status | Result, now: float) -> bool:
     return False
 
 
-def _keep_result(db: Db, attempt: Attempt, result: str) -> None:
+def _keep_result(db: Db, attempt: RemoteAttempt, result: str) -> None:
     """Keep what a function returned, if the attempt is the one that its job is in."""
     try:
         found = text.dump(text.load(result))
     except (ValueError, RecursionError):
-        _log.warning("job %d: %s says a result that is no JSON", attempt.job, attempt.site)
+        _log.warning("job %d: %s sent a result that is not JSON", attempt.job, attempt.site)
         return
     if jobs.get(db, attempt.job).attempt == attempt.number:
         db.run("result_put", job=attempt.job, body=found)
 
 
 def _waiting(site: str, state: str, reason: str) -> str:
-    """Say why an attempt that is at a site does not run."""
+    """Return why an attempt that is at a site does not run."""
     words = {"held": "held there", "waiting": "waits there", "queued": "waits there"}.get(state, "")
     return ": ".join(part for part in (f"at {site}" if words else "", words, reason) if part)
 
 
-def _unknown(db: Db, attempt: Attempt, said: Status | Answer, address: Address, now: float) -> bool:
-    """Take in that a site knows nothing of an attempt; say whether that ends it.
+def _unknown(
+    db: Db, attempt: RemoteAttempt, said: Status | Answer, address: HubIdentity, now: float
+) -> bool:
+    """Handle an attempt that its site does not know; return whether that ends it.
 
     Its message may still be on the way, since what is asked comes by another queue: so it is sent,
     or asked, again. A site that knew it before it was asked has lost it; if it was heard on it
@@ -240,5 +242,5 @@ def _unknown(db: Db, attempt: Attempt, said: Status | Answer, address: Address, 
     if attempt.heard > (attempt.asked or 0.0):
         return False
     reason = f"{attempt.site} does not know it any more"
-    records.end(db, attempt, End("failed", reason, "infrastructure", records.FORGOTTEN), now)
+    records.end(db, attempt, RemoteEnd("failed", reason, "infrastructure", records.FORGOTTEN), now)
     return True

@@ -1,4 +1,4 @@
-"""Sites that are heard of by the bus, as commands and the page see them: read from the store."""
+"""Sites with an agent as commands and the web page show them, read from the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pilotage.store import Db
 
 #: What the hub writes of sites and of the broker counts for so long, in seconds.
 FRESH_S = 20.0
-#: The age of what a site reported is told in steps of so many seconds.
+#: Seconds to which the age of a report of a site is rounded.
 _STEP_S = 10.0
 NO_PILOTS = (
     "site {site} starts no pilots: its administrator has to register the application `pilot`, "
@@ -27,7 +27,7 @@ NO_PILOTS = (
 _DEAF = "no hub listens to the broker now: `pilotage up` does"
 
 
-class Record(msgspec.Struct, frozen=True):
+class SiteRecord(msgspec.Struct, frozen=True):
     """What the store knows of a site."""
 
     name: str
@@ -41,16 +41,16 @@ class Record(msgspec.Struct, frozen=True):
     ported: bool = False
 
 
-class Broker(msgspec.Struct, frozen=True):
-    """How it goes with the broker."""
+class BrokerView(msgspec.Struct, frozen=True):
+    """The state of the connection to the broker."""
 
     #: Why nothing is heard; empty if we listen.
     trouble: str
-    #: Since when it is so; nothing if nobody knows.
+    #: Since when; none if unknown.
     since: float | None = None
 
 
-class Edge(msgspec.Struct, frozen=True, kw_only=True):
+class EdgeSite(msgspec.Struct, frozen=True, kw_only=True):
     """A site, and what its agent says of it."""
 
     name: str
@@ -98,10 +98,10 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
         return health.live(self.jobs)
 
 
-def offer(one: Edge, now: float) -> dict[str, Any]:
+def offer(one: EdgeSite, now: float) -> dict[str, Any]:
     """Return what requirements and rank may ask of a site, as its agent reported it last.
 
-    Its age is known in steps, so that a place is not described anew with each look.
+    Its age is rounded, so that a place is not described again with each check.
     """
     queues = [queue for queue in one.scheduler.queues if queue.open]
     found: dict[str, Any] = {
@@ -134,17 +134,17 @@ def _plain(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """All such sites, and whether what is said of them is of today."""
+class EdgeSitesView(msgspec.Struct, frozen=True):
+    """All sites with an agent, and the state of the broker."""
 
-    edges: list[Edge]
-    broker: Broker
+    edges: list[EdgeSite]
+    broker: BrokerView
 
 
-def look(db: Db, now: float, *, running: bool = True) -> Seen:
-    """Read how all sites are; while no hub is `running`, nobody knows."""
+def look(db: Db, now: float, *, running: bool = True) -> EdgeSitesView:
+    """Read the health of all sites; it is unknown while no hub is `running`."""
     broker = _broker(db, now, running=running)
-    return Seen([_edge(one, broker, now) for one in records(db)], broker)
+    return EdgeSitesView([_edge(one, broker, now) for one in records(db)], broker)
 
 
 class PilotSite(msgspec.Struct, frozen=True):
@@ -172,7 +172,7 @@ def pilot_sites(db: Db, now: float, *, running: bool = True) -> dict[str, PilotS
     return found
 
 
-def _closed(one: Edge, broker: Broker, *, drained: bool) -> str:
+def _closed(one: EdgeSite, broker: BrokerView, *, drained: bool) -> str:
     """Return why no pilot may be ordered at a site, and what to do about it."""
     if drained:
         return f"site {one.name} is drained"
@@ -185,12 +185,12 @@ def _closed(one: Edge, broker: Broker, *, drained: bool) -> str:
     return "" if PILOT in one.applications else NO_PILOTS.format(site=one.name)
 
 
-def records(db: Db) -> list[Record]:
+def records(db: Db) -> list[SiteRecord]:
     """Read what the store knows of all sites."""
     return [one for row in db.rows("edges_all") if (one := _record(row))]
 
 
-def record(db: Db, name: str) -> Record | None:
+def record(db: Db, name: str) -> SiteRecord | None:
     """Read what the store knows of a site."""
     row = db.row("edges_one", name=name)
     return _record(row) if row else None
@@ -204,38 +204,38 @@ def offering(db: Db, name: str) -> SiteView:
 
 @functools.lru_cache(maxsize=256)
 def _applications(body: str) -> tuple[str, ...] | None:
-    """Return the applications that a heartbeat names; nothing if it is of another version."""
+    """Return the applications that a heartbeat names; none if it is of another version."""
     try:
         return msgspec.json.decode(body, type=Heartbeat).applications
     except msgspec.MsgspecError:
         return None
 
 
-def _record(row: tuple[Any, ...]) -> Record | None:
+def _record(row: tuple[Any, ...]) -> SiteRecord | None:
     name, speaker, heard, state, since, gaps, body, ported = row
     try:
         beat = msgspec.json.decode(body, type=Heartbeat)
         lasting = msgspec.json.decode(gaps)
-        return Record(name, speaker, heard, state, since, lasting, beat, bool(ported))
+        return SiteRecord(name, speaker, heard, state, since, lasting, beat, bool(ported))
     except msgspec.MsgspecError:
         # Of another version; the next heartbeat is of this one.
         return None
 
 
-def _broker(db: Db, now: float, *, running: bool) -> Broker:
+def _broker(db: Db, now: float, *, running: bool) -> BrokerView:
     row = db.row("edges_broker")
     if row is None or not running or now - row[2] > FRESH_S:
-        return Broker(_DEAF, row[2] if row else None)
-    return Broker(row[0], row[1])
+        return BrokerView(_DEAF, row[2] if row else None)
+    return BrokerView(row[0], row[1])
 
 
-def _edge(one: Record, broker: Broker, now: float) -> Edge:
+def _edge(one: SiteRecord, broker: BrokerView, now: float) -> EdgeSite:
     beat, age = one.beat, max(0.0, now - one.heard)
     # What is wrong with the broker matters to those alone that come by it.
     known = not broker.trouble or (one.ported and broker.trouble != _DEAF)
     words = health.tell(one.state, beat, age) if known else health.past(one.state)
     left = health.days(beat, age)
-    return Edge(
+    return EdgeSite(
         name=one.name, state=one.state if known else "unknown", words=words,
         warned=known and health.warned(beat, age), draining=beat.draining, drain=beat.drain,
         since=one.since, heard=one.heard, speaker=one.speaker, ported=one.ported,

@@ -21,7 +21,7 @@ from pilotage.base import backoff, errors, text
 from pilotage.base.supervise import Supervisor
 from pilotage.bus import batches, key, strict
 from pilotage.bus import model as bus
-from pilotage.bus.balsam import understand
+from pilotage.bus.balsam import read_message
 from pilotage.bus.port import Message
 from pilotage.edge import broker
 from pilotage.flow import moves, read, send
@@ -122,7 +122,7 @@ def judge(message: Message, settings: config.Settings) -> NewFlow | RefusedFlow:
             raise errors.Denied("unknown sender: the broker has verified no name")
         if user not in {*settings.flows.users, *topics.values()}:
             raise errors.Denied(f"the user `{user}` may not send workflows")
-        asked = understand(message.body, ANY).message
+        asked = read_message(message.body, ANY).message
         flow = _flow(asked, settings.bus.balsam_status)
         _check(flow, settings)
     except errors.PilotageError as error:

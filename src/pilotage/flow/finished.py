@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text, units
 from pilotage.edge import handoff, reach
-from pilotage.edge.handoff import HUB, Stores
+from pilotage.edge.handoff import HUB, DataStores
 from pilotage.edge.publish import ASIDE
 from pilotage.edge.reach import Reach
 from pilotage.flow import flow_outputs, moves, records
@@ -57,7 +57,7 @@ class FinishedFlows:
         self._root, self._state = project.root, project.state / FLOWS
         self._writer, self._reader, self._now = writer, reader, project.clock.now
         self._keep = units.seconds(flows.keep)
-        self._stores: Stores = reach.stores(flows, project.state, reader)
+        self._stores: DataStores = reach.stores(flows, project.state, reader)
         self._reach = Reach(flows, project.root, project.state)
         self._heal = heal
         self._told: set[str] = set()

@@ -20,7 +20,7 @@ from anyio.to_thread import run_sync
 from pilotage.base import durable, errors, text
 from pilotage.data.transfer.courier import Courier
 from pilotage.edge import folders, handoff, reach
-from pilotage.edge.handoff import HUB, Artifact, Piece, Stores, Take
+from pilotage.edge.handoff import HUB, Artifact, DataStores, InputPiece, Take
 from pilotage.edge.reach import Reach
 from pilotage.flow import records
 from pilotage.flow.records import StepSource
@@ -33,12 +33,13 @@ LATEST = "latest"
 
 
 async def deliver(
-    here: Reach, stores: Stores, db: Db, root: Path, scratch: Path, flow: int
+    here: Reach, stores: DataStores, db: Db, root: Path, scratch: Path, flow: int
 ) -> None:
     """Deliver the outputs of a flow; what was sent before is not sent again."""
     to, pieces = address(db, flow), outputs(db, flow)
     named = [
-        Piece(handoff.seen(stores, one.url, HUB), one.path, one.sha256, own=True) for one in pieces
+        InputPiece(handoff.seen(stores, one.url, HUB), one.path, one.sha256, own=True)
+        for one in pieces
     ]
     folder = scratch / f"to-{flow}"
     courier, where = _target(here, root, to)
@@ -105,10 +106,10 @@ def _runs(db: Db, flow: int) -> int:
     return int(db.value("flow_hand_runs", flow=flow))
 
 
-def outputs(db: Db, flow: int) -> list[Piece]:
+def outputs(db: Db, flow: int) -> list[InputPiece]:
     """List the outputs; without any in the definition they are those of the last steps."""
     return [
-        Piece(piece.url, f"{within}/{piece.path}".strip("/"), piece.sha256, own=True)
+        InputPiece(piece.url, f"{within}/{piece.path}".strip("/"), piece.sha256, own=True)
         for within, one in _sources(db, flow)
         for piece in _some(db, one)
     ]
@@ -124,7 +125,7 @@ def _sources(db: Db, flow: int) -> Iterator[tuple[str, StepSource]]:
             yield f"{path}/{at}".lstrip("/") if len(some) > 1 else path, one
 
 
-def _some(db: Db, one: StepSource) -> list[Piece]:
+def _some(db: Db, one: StepSource) -> list[InputPiece]:
     pieces = _pieces(db, one)
     if one.output and not pieces:
         raise errors.NotFound(f"`{one.step}` has left no `{one.output}`")
@@ -167,10 +168,10 @@ def _named(db: Db, flow: int) -> dict[str, Take]:
     return {name: Take(step, output) for name, (step, _, output) in parts.items()}
 
 
-def _pieces(db: Db, one: StepSource) -> list[Piece]:
+def _pieces(db: Db, one: StepSource) -> list[InputPiece]:
     rows = records.files(db, one.task, one.number) if one.output else []
     files = tuple(Artifact(text.load_path(row.name), row.size, row.sha256) for row in rows)
-    source = handoff.Source(one.item, one.place, one.digest, files)
+    source = handoff.HandoffSource(one.item, one.place, one.digest, files)
     return handoff.pieces(Take(one.step, one.output), [source], many=False)
 
 

@@ -21,9 +21,9 @@ from pilotage.base import errors, units
 from pilotage.bus.model import Input, Output
 from pilotage.data.transfer.url import PORT
 from pilotage.edge import folders, handoff, reach
-from pilotage.edge.handoff import HUB, AttemptDir, Piece
+from pilotage.edge.handoff import HUB, AttemptDir, InputPiece
 from pilotage.edge.inspect import Inspector
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubIdentity
 from pilotage.edge.publish import NOWHERE, Publisher
 from pilotage.edge.reach import Reach
 from pilotage.flow import records, task_data
@@ -71,7 +71,7 @@ class DataRecovery:
         """Request the outputs of an attempt again; return whether they may still come."""
         if attempt.way != "edge":
             return False
-        address = Address(records.hub_name(self._reader), self._reply)
+        address = HubIdentity(records.hub_name(self._reader), self._reply)
         return await self._writer.run(
             functools.partial(
                 task_data.ask, attempt=attempt, reason=why, address=address, now=self._now(),
@@ -144,7 +144,7 @@ class TaskStaging:
         self._publisher = Publisher(self._reach, self._stores, project.root, scratch)
         self._inspector = Inspector(self._reach.inside, self._stores, scratch)
         #: Recovers lost outputs.
-        self.heal = DataRecovery(project, writer, reader, self._inspector, self._send_anew)
+        self.heal = DataRecovery(project, writer, reader, self._inspector, self._resend)
         self._lanes = anyio.Semaphore(_AT_ONCE)
         #: The last attempt that could not be prepared although all inputs were whole.
         self._puzzled: set[str] = set()
@@ -184,7 +184,7 @@ class TaskStaging:
     def _below(self, flow: int, step: str, item: int, number: int) -> str:
         return handoff.below(mark(self._reader, flow), step, item, number)
 
-    async def _inputs(self, order: PlacedOrder, pieces: Sequence[Piece]) -> tuple[Input, ...]:
+    async def _inputs(self, order: PlacedOrder, pieces: Sequence[InputPiece]) -> tuple[Input, ...]:
         """Return the inputs that a site fetches, with the addresses that are valid there."""
         if any(one.url.startswith(PORT) and not one.own for one in pieces):
             message = "a workflow cannot name what lies at the hub's port"
@@ -209,11 +209,11 @@ class TaskStaging:
         )
 
     async def _here(
-        self, order: PlacedOrder, pieces: Sequence[Piece], place: AttemptDir
+        self, order: PlacedOrder, pieces: Sequence[InputPiece], place: AttemptDir
     ) -> PreparedData:
         folder = self._folder(order.flow, order.step, order.item, order.number)
         named = [
-            Piece(handoff.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
+            InputPiece(handoff.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
             for one in pieces
         ]
         try:
@@ -291,7 +291,7 @@ class TaskStaging:
         return _DONE
 
     async def _send(
-        self, attempt: AttemptRow, leaves: ExpectedOutputs, *, anew: bool = False
+        self, attempt: AttemptRow, leaves: ExpectedOutputs, *, resend: bool = False
     ) -> str:
         """Publish the outputs of a job of this hub; return the trouble."""
         folder = self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
@@ -300,12 +300,12 @@ class TaskStaging:
             source = await folders.gather(folder, leaves.outputs)
         except (errors.NotFound, errors.Denied, errors.Conflict) as error:
             return error.message
-        await folders.send(self._reach.inside, folder, source, where, anew=anew)
+        await folders.send(self._reach.inside, folder, source, where, resend=resend)
         return ""
 
-    async def _send_anew(self, attempt: AttemptRow) -> str:
+    async def _resend(self, attempt: AttemptRow) -> str:
         leaves = task_data.leaves_of(self._reader, attempt.task, attempt.number)
-        return await self._send(attempt, leaves, anew=True)
+        return await self._send(attempt, leaves, resend=True)
 
     def _task(self, task: int) -> tuple[str, int]:
         found = records.task(self._reader, task)
@@ -330,7 +330,7 @@ class TaskStaging:
         return AttemptEnd(state="lost", reason=attempt.reason, kind="staging", code=attempt.code)
 
 
-def _at_port(piece: Piece) -> bool:
+def _at_port(piece: InputPiece) -> bool:
     """Return whether something is at the hub's port, or would be put there."""
     return piece.url.startswith(PORT) or "://" not in piece.url
 

@@ -16,8 +16,8 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.edge import handoff, message
 from pilotage.edge import records as edge
-from pilotage.edge.handoff import HUB, Artifact, Piece, Take
-from pilotage.edge.message import Address
+from pilotage.edge.handoff import HUB, Artifact, InputPiece, Take
+from pilotage.edge.message import HubIdentity
 from pilotage.flow import moves, records
 from pilotage.flow.model import Step
 from pilotage.flow.moves import MOST_RETURNED_BYTES
@@ -147,7 +147,7 @@ def _inner(value: object) -> Iterable[object]:
 
 
 def ask(
-    db: Db, attempt: AttemptRow, reason: str, address: Address, now: float, patience: float
+    db: Db, attempt: AttemptRow, reason: str, address: HubIdentity, now: float, patience: float
 ) -> bool:  # fmt: skip
     """Ask a site once to send the outputs of an attempt again; return whether they may come.
 
@@ -178,13 +178,13 @@ def told(db: Db, attempt: AttemptRow, now: float) -> None:
     db.run("flow_hand_told", task=attempt.task, number=attempt.number, now=now)
 
 
-def pieces(db: Db, order: PlacedOrder) -> list[Piece]:
+def pieces(db: Db, order: PlacedOrder) -> list[InputPiece]:
     """List the inputs of a task, in the order of its step."""
-    found: list[Piece] = []
+    found: list[InputPiece] = []
     for feed in order.inputs:
         take = feed.take
         if not take.step:
-            found.append(Piece(take.url, take.path, take.sha256))
+            found.append(InputPiece(take.url, take.path, take.sha256))
             continue
         sources = of_item(db, order.flow, order.step, order.item, take, feed.sources)
         some = _of_step(db, order, take, sources)
@@ -214,15 +214,17 @@ def _lists(db: Db, flow: int, made: str, read: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def _of_step(db: Db, order: PlacedOrder, take: Take, sources: Sequence[StepSource]) -> list[Piece]:
+def _of_step(
+    db: Db, order: PlacedOrder, take: Take, sources: Sequence[StepSource]
+) -> list[InputPiece]:
     nested = _nested(order.flow, sources)
     made, read = _lists(db, order.flow, take.step, order.step)
     many = len(sources) > 1 if nested else bool(made) and not handoff.pairs(take.step, made, read)
-    found: list[Piece] = []
+    found: list[InputPiece] = []
     for at, one in enumerate(sources):
         files = _files(db, one) if one.output else ()
         # Outputs of several flows within are told apart by their index.
-        source = handoff.Source(at if nested else one.item, one.place, one.digest, files)
+        source = handoff.HandoffSource(at if nested else one.item, one.place, one.digest, files)
         wanted = msgspec.structs.replace(take, output=one.output)
         found += handoff.pieces(wanted, [source], many=many)
     return found

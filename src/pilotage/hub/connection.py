@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pilotage.base import errors
 from pilotage.base.supervise import Background
-from pilotage.edge.enrolment import Agents
+from pilotage.edge.enrolment import AgentEnrolment
 from pilotage.hub.programs import Client, Clients
 from pilotage.pilot import messages
 from pilotage.pilot.enrolment import Enrolment
@@ -31,7 +31,7 @@ _MOST_TASKS = 256
 class PortConnection(asyncio.Protocol):
     """One connection; several pilots may share it."""
 
-    def __init__(self, desk: Enrolment, clients: Clients, agents: Agents) -> None:
+    def __init__(self, desk: Enrolment, clients: Clients, agents: AgentEnrolment) -> None:
         self._desk = desk
         self._clients = clients
         self._agents = agents

@@ -17,7 +17,7 @@ import msgspec
 from pilotage.base import errors, text, toml
 from pilotage.batch import files, records
 from pilotage.edge import records as edges
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.port.sites import AgentLines
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
 from pilotage.match.cluster import Cluster
@@ -47,7 +47,7 @@ class HubParts(msgspec.Struct, frozen=True):
     launching: launch.Place
     listener: Listener
     #: Agents at this hub's own port.
-    lines: Lines
+    lines: AgentLines
 
 
 class Places:
@@ -111,7 +111,7 @@ class Places:
             ported = await hub.writer.run(edges.ported)
             while not (ported or hub.lines.sites):
                 await hub.lines.changed()
-        from pilotage.edge.heartbeats import Edges
+        from pilotage.edge.heartbeats import HeartbeatMonitor
         from pilotage.hub.sites import edge_address, make_edge_sites
         from pilotage.pool.providers import EdgePilots
 
@@ -122,7 +122,7 @@ class Places:
         )
         pilots = EdgePilots(hub.writer, hub.roster, address, project.state / ADDRESS, project.clock)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Edges(project, hub.writer, hub.lines).run)
+            tasks.start_soon(HeartbeatMonitor(project, hub.writer, hub.lines).run)
             tasks.start_soon(sites.run)
             tasks.start_soon(pilots.run)
 

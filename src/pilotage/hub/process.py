@@ -9,7 +9,7 @@ from typing import Protocol
 
 import anyio.to_thread
 
-from pilotage.edge.forward import Target
+from pilotage.edge.forward import TargetHub
 from pilotage.flow import start as flows
 from pilotage.hub.project import Project
 from pilotage.hub.wiring import Hub
@@ -29,7 +29,7 @@ Instead = Callable[[Project, Writer, Callable[[], Db]], Process]
 async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
     local: bool = True, serve: Callable[[str], None] | None = None,
-    target: Target | None = None, instead: Instead | None = None,
+    target: TargetHub | None = None, instead: Instead | None = None,
 ) -> None:  # fmt: skip
     """Run a project until cancelled, or until nothing is left to do.
 

@@ -13,8 +13,8 @@ import anyio.to_thread
 from starlette.types import ASGIApp
 
 from pilotage.base import durable, text, units
-from pilotage.edge.enrolment import Agents
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.enrolment import AgentEnrolment
+from pilotage.edge.port.sites import AgentLines
 from pilotage.hub import port as front
 from pilotage.hub import tls
 from pilotage.hub.connection import PortConnection
@@ -48,7 +48,7 @@ class Service:
 
     def __init__(
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
-        listener: Listener, events: Callable[[], ASGIApp], lines: Lines,
+        listener: Listener, events: Callable[[], ASGIApp], lines: AgentLines,
     ) -> None:  # fmt: skip
         """Connect the parts; `events` makes the application for posted messages.
 
@@ -94,7 +94,7 @@ class Service:
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; call `ready` with the address."""
-        from pilotage.edge.port_data import Limits, PortData
+        from pilotage.edge.port_data import PortData, PortDataLimits
         from pilotage.hub import api  # most tests and short runs need no page
 
         await self._loaded.wait()
@@ -109,7 +109,7 @@ class Service:
             self._writer, self._open_reader(), gate, self._queue, project.clock,
             self._judge, str(project.root),
         )  # fmt: skip
-        agents = Agents(self._writer, gate, self._lines, project.clock.now)
+        agents = AgentEnrolment(self._writer, gate, self._lines, project.clock.now)
         face = api.Api(
             api.ApiContext(
                 self._writer,
@@ -123,7 +123,7 @@ class Service:
             self._events(),
             PortData(
                 config.port_folder(project.state), self._open_reader(),
-                Limits(bytes=units.size(project.settings.flows.most)),
+                PortDataLimits(bytes=units.size(project.settings.flows.most)),
             ),
         )  # fmt: skip
         file = project.state / ADDRESS

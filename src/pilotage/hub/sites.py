@@ -24,12 +24,12 @@ from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
 from pilotage.edge import broker, view
 from pilotage.edge.data import EdgeData
-from pilotage.edge.message import Address
-from pilotage.edge.place import Facts, Hub
-from pilotage.edge.port.sites import Lines
-from pilotage.edge.service import Carriers, Connection, EdgeSites
-from pilotage.edge.silence import Patience
-from pilotage.edge.view import Edge
+from pilotage.edge.message import HubIdentity
+from pilotage.edge.place import EdgeHub, SiteFacts
+from pilotage.edge.port.sites import AgentLines
+from pilotage.edge.service import Carriers, EdgeSites, MonitoredBus
+from pilotage.edge.silence import SilenceLimits
+from pilotage.edge.view import EdgeSite
 from pilotage.flow import records as flow_records
 from pilotage.flow.step_job import FlowSteps
 from pilotage.hub.project import Project
@@ -141,7 +141,7 @@ class BatchSites:
 
 def make_edge_sites(
     project: Project, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
-    listener: Listener, lines: Lines, address: Address,
+    listener: Listener, lines: AgentLines, address: HubIdentity,
 ) -> EdgeSites:  # fmt: skip
     """Create the service; `address` is that of this hub for edge sites.
 
@@ -149,20 +149,20 @@ def make_edge_sites(
     """
     settings = project.settings
     data = EdgeData(project, open_reader())
-    shared = Hub(
+    shared = EdgeHub(
         queue, writer, data, listener, address, str(project.root), str(project.state / "jobs")
     )
 
-    def connect() -> AbstractAsyncContextManager[Connection]:
+    def connect() -> AbstractAsyncContextManager[MonitoredBus]:
         pattern = settings.flows.reply or "status.**"
         own = {pattern: f"{settings.bus.exchange}:jobs:{address.hub}"}
         return broker.connect(settings.bus, project.root, queues=own, fading=(pattern,))
 
-    def known(db: Db, now: float) -> Mapping[str, Facts]:
+    def known(db: Db, now: float) -> Mapping[str, SiteFacts]:
         # Names that stand for a file of the project are not theirs.
         rows = {row[1]: row for row in db.rows("site_all")}
         return {
-            one.name: Facts(
+            one.name: SiteFacts(
                 one.batch,
                 one.applications,
                 _closed(one, rows[one.name][6]),
@@ -174,12 +174,14 @@ def make_edge_sites(
             if one.name in rows and rows[one.name][10] == "agent"
         }
 
-    patience = Patience(units.seconds(settings.flows.ask), units.seconds(settings.flows.silence))
+    patience = SilenceLimits(
+        units.seconds(settings.flows.ask), units.seconds(settings.flows.silence)
+    )
     carriers = Carriers(connect if settings.bus.url else None, lines)
     return EdgeSites(shared, open_reader, project.clock, patience, carriers, known, FlowSteps())
 
 
-def _closed(one: Edge, asked: str) -> str:
+def _closed(one: EdgeSite, asked: str) -> str:
     """Return why a site gets no jobs; empty if it does."""
     if asked:
         return "a person had it drained"
@@ -188,6 +190,6 @@ def _closed(one: Edge, asked: str) -> str:
     return "its administrator accepts no jobs" if one.draining else ""
 
 
-def edge_address(db: Db, project: Project) -> Address:
+def edge_address(db: Db, project: Project) -> HubIdentity:
     """Return the address of this hub for messages of edge sites."""
-    return Address(flow_records.own_name(db), project.settings.flows.reply)
+    return HubIdentity(flow_records.own_name(db), project.settings.flows.reply)

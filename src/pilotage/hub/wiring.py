@@ -20,8 +20,8 @@ from anyio.abc import TaskGroup
 
 from pilotage.base import clock
 from pilotage.base.wakeup import Wakeup
-from pilotage.edge.forward import Forward, Target
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.forward import Forward, TargetHub
+from pilotage.edge.port.sites import AgentLines
 from pilotage.flow import events as flow_events
 from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
@@ -55,7 +55,7 @@ class Hub:
             self._on_new_jobs, read_flow,
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._events.wake_ends())
-        lines = Lines()
+        lines = AgentLines()
         self._service = Service(
             project, writer, open_reader, self._queue, self._events, self._events.inbox.app, lines
         )
@@ -97,7 +97,9 @@ class Hub:
                 await places.release_pilots()
                 tasks.cancel_scope.cancel()
 
-    async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
+    async def watch(
+        self, target: TargetHub, *, until_idle: bool, ready: Callable[[], None]
+    ) -> None:
         """Turn events into jobs here, and forward the jobs to another hub."""
         project = self._project
         forward = Forward(

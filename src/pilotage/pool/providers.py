@@ -26,9 +26,9 @@ from pilotage.batch.system.model import Cause
 from pilotage.batch.tunnels import Doors
 from pilotage.batch.wish import Wish
 from pilotage.edge import pilots, view
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubIdentity
 from pilotage.edge.order import PilotOrder
-from pilotage.edge.pilots import Wanted
+from pilotage.edge.pilots import WantedPilot
 from pilotage.pilot.model import PilotState
 from pilotage.pilot.table import OVER, PilotTable
 from pilotage.project import tokens
@@ -361,7 +361,7 @@ class EdgePilots:
     """Orders pilots at sites with an agent, and marks those as lost whose batch jobs ended."""
 
     def __init__(
-        self, writer: Writer, roster: PilotTable, address: Address, file: Path, clock: Clock
+        self, writer: Writer, roster: PilotTable, address: HubIdentity, file: Path, clock: Clock
     ) -> None:
         """Get ready; `file` says where pilots find this hub."""
         self._writer, self._roster, self._address = writer, roster, address
@@ -396,7 +396,7 @@ class EdgePilots:
     ) -> tuple[int, list[tuple[int, str]]]:  # fmt: skip
         """Order and cancel pilots; return the number of orders, and the pilots that ended."""
         ordered = self._order(db, home, now)
-        pilots.call_off(db, self._address, now)
+        pilots.cancel_unwanted(db, self._address, now)
         return ordered, [(number, words) for number, words in db.rows("edge_pilots_ended")]
 
     def _order(self, db: Db, home: HubEndpoint | str, now: float) -> int:
@@ -411,7 +411,7 @@ class EdgePilots:
                 ordered += self._order_one(db, one, home, now)
         return ordered
 
-    def _order_one(self, db: Db, one: Wanted, home: HubEndpoint, now: float) -> bool:
+    def _order_one(self, db: Db, one: WantedPilot, home: HubEndpoint, now: float) -> bool:
         secret, number = tokens.mint(
             db, tokens.TokenScope.ENROL, me(), now=now, lifetime=WEEK_S, pool=one.pool,
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,

@@ -170,7 +170,7 @@ def _edges(
     for one in view.look(db, now, running=running).edges:
         if one.name not in numbers:
             continue
-        facts = edge.Facts(one.batch, one.applications, attributes=view.offer(one, now))
+        facts = edge.SiteFacts(one.batch, one.applications, attributes=view.offer(one, now))
         place = edge.place_of(one.name, numbers[one.name], facts)
         idle = _EDGES.get(one.state, DRAINING if one.draining else "")
         words = f"{one.name}: {one.words}" if idle else ""

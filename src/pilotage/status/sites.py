@@ -15,7 +15,7 @@ from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.edge import forward_records, view
 from pilotage.edge.health import MISSING, USUAL_S
-from pilotage.edge.view import FRESH_S, Broker, Edge
+from pilotage.edge.view import FRESH_S, BrokerView, EdgeSite
 from pilotage.job.model import JobSpec
 from pilotage.match.place import SITE
 from pilotage.match.sites import SiteCause, SiteView
@@ -73,7 +73,7 @@ class SiteStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: When its agent or one of its pilots was last seen.
     heard: float | None = None
     #: The report of its agent.
-    agent: Edge | None = None
+    agent: EdgeSite | None = None
     #: Why its name stands for two things; empty if it does not.
     conflict: str = ""
 
@@ -82,7 +82,7 @@ class SiteList(NamedTuple):
     """All sites, and the state of the broker, if there is one."""
 
     sites: list[SiteStatus]
-    broker: Broker | None
+    broker: BrokerView | None
 
 
 def look(db: Db, root: Path, settings: Settings, now: float, *, running: bool = True) -> SiteList:
@@ -96,7 +96,7 @@ def look(db: Db, root: Path, settings: Settings, now: float, *, running: bool = 
 class _List:
     """Reads the common facts once, then each site."""
 
-    def __init__(self, db: Db, root: Path, now: float, agents: dict[str, Edge]) -> None:
+    def __init__(self, db: Db, root: Path, now: float, agents: dict[str, EdgeSite]) -> None:
         self._root, self._now, self._agents = root, now, agents
         self._rows = {row[1]: row for row in db.rows("site_all")}
         self._jobs: dict[str, dict[str, int]] = {}
@@ -157,7 +157,7 @@ class _List:
         )  # fmt: skip
         return _told(made, row[2]) if kept and row else made
 
-    def _agent(self, one: Edge) -> SiteStatus:
+    def _agent(self, one: EdgeSite) -> SiteStatus:
         return SiteStatus(
             name=one.name, kind="agent", state=one.state, words=one.words, since=one.since,
             batch=one.batch, heard=one.heard, agent=one, kept=one.state != "unknown",
@@ -249,7 +249,7 @@ def _known(one: SiteStatus, orders: Collection[str]) -> Known:
     )  # fmt: skip
 
 
-def _unsure(db: Db, broker: Broker | None, now: float) -> str:
+def _unsure(db: Db, broker: BrokerView | None, now: float) -> str:
     """Return why there may be sites that are not known yet."""
     if forward_records.forwards(db):
         return _FORWARDS

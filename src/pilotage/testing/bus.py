@@ -106,7 +106,8 @@ class MemoryBus:
     async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
         """Send; raise `Unavailable` if too many messages wait already."""
         await checkpoint()
-        if not self._post(Message(topic, body, key, 0, _unheard, self._user)) and heard:
+        sent = Message(topic=topic, body=body, key=key, tag=0, reply=_unheard, user=self._user)
+        if not self._post(sent) and heard:
             raise errors.Unheard(f"no consumer for {topic!r}")
 
     @asynccontextmanager
@@ -140,7 +141,8 @@ class MemoryBus:
             answers.append(answer)
             answered.set()
 
-        if not self._post(Message(topic, body, "", 0, reply, self._user)):
+        sent = Message(topic=topic, body=body, tag=0, reply=reply, user=self._user)
+        if not self._post(sent):
             raise errors.Unheard(f"no consumer for {topic!r}")
         with anyio.move_on_after(within):
             await answered.wait()

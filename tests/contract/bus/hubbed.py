@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pilotage.bus.port import Bus
-from pilotage.edge.port.bus import HubBus, Pace
-from pilotage.edge.port.serve import Served
+from pilotage.edge.port.bus import HubBus, LinkTiming
+from pilotage.edge.port.serve import AgentSession
 from pilotage.link import connect
 from pilotage.link.dialer import HubConnection
 from pilotage.pilot import messages
@@ -31,7 +31,7 @@ async def serving(known: Known) -> AsyncIterator[int]:
         hello = messages.read(await reader.readexactly(length))
         assert isinstance(hello, messages.Agent)
         writer.write(messages.answer(hello, {}))
-        await Served(known(hello.site), reader, writer, hello.beat).run()
+        await AgentSession(known(hello.site), reader, writer, hello.beat).run()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(asyncio.get_running_loop().create_task(serve(reader, writer)))
@@ -46,10 +46,10 @@ async def serving(known: Known) -> AsyncIterator[int]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-QUICK = Pace(retry=0.2)
+QUICK = LinkTiming(retry=0.2)
 
 
-def dialled(port: int, user: str, pace: Pace = QUICK) -> HubBus:
+def dialled(port: int, user: str, pace: LinkTiming = QUICK) -> HubBus:
     """Make a bus that dials such a hub."""
     way = connect.route(f"http://127.0.0.1:{port}")
 

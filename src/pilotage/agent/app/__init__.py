@@ -1,10 +1,7 @@
-"""The applications that a site runs for others: `apps/NAME.toml`, written by who runs the site.
+"""Applications that a site offers: `apps/NAME.toml`, written by the administrator of the site.
 
-In: the name of an application, parameters, and who asks. Out: a verdict with reasons, and a
-program with its arguments. Text of a user fills typed parameters and becomes whole arguments; it
-never is a part of a template or a line of a shell, and is a program only for an application whose
-file says that it takes commands or functions (`order`).
-
-`model` has the nouns, `files` reads them, `trust` looks at the programs that they name, `fill` and
-`command` make argument lists, `parser` reads config files, `policy` and `hosts` say who may what.
+In come the name of an application, parameters and the user; out go a verdict with its reasons, and
+a program with its arguments. Text of a user fills typed parameters and becomes whole arguments; it
+is never a part of a template or of a shell command, and is a program only for an application whose
+file says that it takes commands or functions (`edge.order`).
 """

@@ -1,4 +1,4 @@
-"""Start a program that may use only so much: `bounded.py cpu=10 as=1000000 -- PROGRAM ARGS…`.
+"""Start a program with resource limits: `bounded.py cpu=10 as=1000000 -- PROGRAM ARGS…`.
 
 It is run as a script, and becomes the program: limits set between fork and exec in a process with
 threads can hang it.

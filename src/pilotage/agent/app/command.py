@@ -1,4 +1,4 @@
-"""A job of an application becomes a program with its arguments and its environment."""
+"""The program, arguments and environment of a job of an application."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.agent.app import fill
-from pilotage.agent.app.model import App
+from pilotage.agent.app.model import Application
 from pilotage.base import errors
 from pilotage.bus.model import Job
 from pilotage.bus.strict import BAD
@@ -36,7 +36,12 @@ class Command(msgspec.Struct, frozen=True):
 
 
 def make(
-    app: App, job: Job, given: Mapping[str, object], words: Sequence[str] = (), *, number: int = 0
+    app: Application,
+    job: Job,
+    given: Mapping[str, object],
+    words: Sequence[str] = (),
+    *,
+    number: int = 0,
 ) -> Command:
     """Fill in an application for a job; `given` and `words` are what its message and config say."""
     filled = {**fill.require(app, given), **_known(job, number)}
@@ -53,11 +58,11 @@ def make(
     )
 
 
-def _call(app: App, asked: order.FunctionOrder) -> model.Call:
+def _call(app: Application, asked: order.FunctionOrder) -> model.Call:
     return model.Call(asked.function, source=asked.source, python=app.executable)
 
 
-def _argv(app: App, job: Job, filled: fill.Filled, words: Sequence[str]) -> Sequence[str]:
+def _argv(app: Application, job: Job, filled: fill.Filled, words: Sequence[str]) -> Sequence[str]:
     if app.takes == "commands":
         return order.command(job.config)
     if app.takes == order.PILOT:
@@ -76,7 +81,7 @@ def literal(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def checked(app: App, words: Sequence[str]) -> list[str]:
+def checked(app: Application, words: Sequence[str]) -> list[str]:
     """Check the words that a parser printed, each by the rule of the application."""
     if not words:
         return []
@@ -101,7 +106,7 @@ def _known(job: Job, number: int) -> dict[str, str | None]:
     }  # fmt: skip
 
 
-def _launcher(app: App, job: Job, filled: fill.Filled) -> list[str]:
+def _launcher(app: Application, job: Job, filled: fill.Filled) -> list[str]:
     ranks = job.nodes * job.tasks
     words = fill.argv(app.launcher_words, filled)
     match app.launcher:
@@ -114,7 +119,7 @@ def _launcher(app: App, job: Job, filled: fill.Filled) -> list[str]:
     return [*first, *words]
 
 
-def _allowed(app: App, job: Job) -> dict[str, str]:
+def _allowed(app: Application, job: Job) -> dict[str, str]:
     for name, value in job.env.items():
         if name not in app.env_allow:
             raise errors.Denied(f"`env` has {name}, which jobs may not set")

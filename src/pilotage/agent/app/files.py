@@ -1,16 +1,254 @@
-"""The files that describe the applications of a site: `apps/NAME.toml`."""
+"""Files of the applications of a site, `apps/NAME.toml`: read, checked and written."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pilotage.agent.app import check
-from pilotage.agent.app.model import App, Parameter
-from pilotage.base import durable, errors, toml
+from pilotage.agent.app import fill
+from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
+from pilotage.base import durable, errors, toml, units
+from pilotage.batch.system import known
+from pilotage.bus.strict import BAD
+from pilotage.job import template
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
+_PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Variables by which a user could put a program of their own in place of the site's.
+_NEVER = re.compile(
+    r"(LD_.*|DYLD_.*|PATH|IFS|ENV|HOME|SHELL|SHELLOPTS|BASH.*|PS4|PYTHON.*|PERL.*|RUBY.*|NODE_.*|"
+    r"GCONV_PATH|GLIBC_.*|MALLOC_.*|LOCPATH|NLSPATH|TERMINFO.*|PILOTAGE_.*|SSH_.*|GIT_.*|EDITOR|"
+    r"PAGER|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|OMPI_MCA_.*|I_MPI_.*|TMPDIR|"
+    rf"({'|'.join(known.PREFIXES)}).*)"
+)
+_LONGEST = 4096
+_MOST_CORES = 1_000_000
+#: The address of a hub, which is an argument of a pilot.
+HUB = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]{1,5})?/?")
+#: Keys that say nothing of a pilot.
+_NO_PILOT = (
+    "launcher", "launcher_words", "container", "preprocess", "postprocess", "env_allow",
+)  # fmt: skip
+
+_At = tuple[str, ...]
+
+
+class Mistake(errors.ConfigError):
+    """A key of an application's file that cannot be so."""
+
+    def __init__(self, at: _At, text: str, *, hint: str = "") -> None:
+        """Name the key by its path."""
+        super().__init__(f"`{'.'.join(at)}` cannot be {text}", hint=hint, keys=at)
+
+
+def check(name: str, app: Application) -> None:
+    """Raise `ConfigError` for what cannot be."""
+    if not _NAME.fullmatch(name):
+        raise errors.ConfigError(f"{name!r} cannot be the name of an application")
+    _takes(name, app)
+    for program, sha256 in app.programs().items():
+        if not program.startswith("/") or BAD.search(program) or "/../" in f"{program}/":
+            raise Mistake(_place(app, program), f"{program!r}: it is not a whole path")
+        if not _SHA256.fullmatch(sha256):
+            at = ("sha256",) if program == app.executable else ("pins", program)
+            hint = f"`sha256sum {program}` tells it"
+            raise Mistake(at, f"{sha256!r}: every program is pinned", hint=hint)
+    for part, one in app.parameter.items():
+        if not _PARAMETER.fullmatch(part) or part in fill.KNOWN:
+            text = f"{part!r}: letters, digits and `_`, and no word of ours"
+            raise Mistake(("parameter", part), text)
+        _parameter(("parameter", part), one)
+    _argv(app)
+    _environment(app)
+    if app.config:
+        _config(app.config)
+    _limits(("limits",), app.limits)
+    for user in app.user:
+        _limits(("user", user), app.limits_of(user))
+    _staging(app.staging)
+
+
+def _takes(name: str, app: Application) -> None:
+    """See that what takes something of others has the name that hubs know, and nothing else."""
+    _pilots(app)
+    if app.takes == "parameters":
+        if name == "pilot":
+            hint = '`takes = "pilot"`, or another name'
+            raise Mistake(("takes",), "`parameters`: `pilot` takes pilots", hint=hint)
+        return
+    if name != app.takes:
+        raise Mistake(("takes",), f"`{app.takes}`: such an application is called `{app.takes}`")
+    given: dict[str, object] = {"argv": app.argv, "parameter": app.parameter, "config": app.config}
+    if app.takes in ("commands", "pilot"):
+        given["executable"] = app.executable
+    if app.takes == "pilot":
+        # A pilot is the agent's own program, and has jobs that read and write by themselves.
+        given |= {key: getattr(app, key) for key in _NO_PILOT}
+    for key, value in given.items():
+        if value:
+            raise Mistake((key,), f"given: the application takes {app.takes}")
+
+
+def _pilots(app: Application) -> None:
+    """See that pilots have a limit for each hub, and other applications nothing of theirs."""
+    every: dict[_At, AppLimits] = {("limits",): app.limits}
+    for user in app.user:
+        with toml.at("user", user):
+            every["user", user] = app.limits_of(user)
+    if app.takes == "pilot":
+        for url in app.hubs:
+            if not HUB.fullmatch(url):
+                raise Mistake(("hubs",), f"{url!r}", hint="such as https://hub.example.org:8420")
+        for at, one in every.items():
+            _pilot_limits(at, one)
+        return
+    if app.hubs:
+        raise Mistake(("hubs",), "given: only pilots go to hubs")
+    for at, one in every.items():
+        if one.maximum:
+            raise Mistake((*at, "maximum"), "given: it is for pilots")
+
+
+def _pilot_limits(at: _At, one: AppLimits) -> None:
+    if not 1 <= one.maximum <= _MOST_CORES:
+        text = f"{one.maximum}: it says how many cores the pilots of each hub may have"
+        raise Mistake((*at, "maximum"), text)
+    if not 0 <= one.pending <= _MOST_CORES:
+        raise Mistake((*at, "pending"), str(one.pending))
+    for key in ("nodes", "tasks"):
+        if getattr(one, key) > 1:
+            raise Mistake((*at, key), f"{getattr(one, key)}: a pilot is on one node")
+
+
+def _parameter(at: _At, one: Parameter) -> None:
+    try:
+        re.compile(one.pattern)
+    except re.error as error:
+        raise Mistake((*at, "pattern"), f"{one.pattern!r}: {error}") from None
+    if one.kind == "text" and not one.pattern:
+        raise Mistake((*at, "pattern"), "empty: a text must say what it may hold")
+    if one.kind == "choice" and not one.choices:
+        raise Mistake((*at, "choices"), "empty: a choice must say what it may be")
+    if one.kind == "flag" and not one.flag:
+        raise Mistake((*at, "flag"), "empty: a flag must say which argument it is")
+    if not 1 <= one.longest <= _LONGEST:
+        raise Mistake((*at, "longest"), f"{one.longest}: from 1 to {_LONGEST}")
+    if one.minimum > one.maximum:
+        raise Mistake((*at, "minimum"), f"{one.minimum}, which is above the maximum")
+    if one.default is not None:
+        _, reason = fill.value(at[-1], one, one.default)
+        if reason:
+            raise Mistake((*at, "default"), f"{one.default!r}: {reason}")
+
+
+def _argv(app: Application) -> None:
+    groups: Iterable[tuple[str, tuple[str, ...]]] = [
+        *(("argv", (one,) if isinstance(one, str) else one) for one in app.argv),
+        ("preprocess", app.preprocess), ("postprocess", app.postprocess),
+        ("launcher_words", app.launcher_words),
+    ]  # fmt: skip
+    for key, tokens in groups:
+        for token in tokens:
+            _token(app, (key,), token)
+    stars = [one for one in app.argv if one == fill.STAR]
+    if len(stars) != (app.config is not None and app.config.format == "words"):
+        text = f"`{fill.STAR}` {len(stars)} times: it stands for the words of a config, once"
+        raise Mistake(("argv",), text)
+
+
+def _token(app: Application, at: _At, token: str) -> None:
+    if BAD.search(token):
+        raise Mistake(at, f"{token!r}: it has control characters")
+    if token == fill.STAR:
+        return
+    try:
+        names = template.names(token)
+    except errors.BadRule as error:
+        raise Mistake(at, f"{token!r}: {error.message}", hint=error.hint) from None
+    for name in sorted(names):
+        if name not in app.parameter and name not in fill.KNOWN:
+            known = ", ".join([*app.parameter, *fill.KNOWN])
+            text = f"{token!r}: there is no parameter `{name}`"
+            raise Mistake(at, text, hint=f"there are {known}")
+        flag = name in app.parameter and app.parameter[name].kind == "flag"
+        if flag and token != f"{{{name}}}":
+            raise Mistake(at, f"{token!r}: the flag `{name}` is an argument of its own")
+
+
+def _environment(app: Application) -> None:
+    for name in app.env_allow:
+        if not _VARIABLE.fullmatch(name) or _NEVER.fullmatch(name):
+            text = f"{name!r}: with it a user could have another program run"
+            raise Mistake(("env_allow",), text)
+    for name, value in app.env.items():
+        if not _VARIABLE.fullmatch(name) or BAD.search(value):
+            raise Mistake(("env", name), f"{value!r}")
+
+
+def _config(config: Config) -> None:
+    with toml.at("config", "time"):
+        seconds = units.seconds(config.time)
+    with toml.at("config", "memory"):
+        memory = units.size(config.memory)
+    if not 0 < seconds <= 600:
+        raise Mistake(("config", "time"), f"{config.time!r}: a parser has up to 10 minutes")
+    if memory < 2**20:
+        raise Mistake(("config", "memory"), f"{config.memory!r}: no parser can live with that")
+    if config.format == "words":
+        if config.word is None:
+            raise Mistake(("config", "word"), "absent: it must say what each word may be")
+        _parameter(("config", "word"), config.word)
+        if config.word.kind in ("flag", "path"):
+            raise Mistake(("config", "word"), f"of the kind {config.word.kind}")
+    if config.program and "{file}" not in config.program:
+        raise Mistake(("config", "program"), "without `{file}`, which is the file to read")
+
+
+def _limits(at: _At, limits: AppLimits) -> None:
+    for key, least in (("nodes", 1), ("tasks", 1), ("cpus", 1), ("gpus", 0), ("jobs", 0)):
+        value = getattr(limits, key)
+        if value < least:
+            raise Mistake((*at, key), str(value))
+    if limits.memory:
+        with toml.at(*at, "memory"):
+            units.size(limits.memory)
+    with toml.at(*at, "time"):
+        seconds = units.seconds(limits.time or 0)
+    if not seconds > 0:
+        raise Mistake((*at, "time"), f"{limits.time!r}: a job needs some")
+    for one in limits.options:
+        if not one.startswith("-"):
+            raise Mistake((*at, "options"), f"{one!r}: options begin with `-`")
+
+
+def _staging(staging: Staging) -> None:
+    for one in staging.private:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as error:
+            raise Mistake(("staging", "private"), f"{one!r}: {error}") from None
+    for one in staging.roots:
+        if not one.startswith("/") or "/../" in f"{one}/":
+            raise Mistake(("staging", "roots"), f"{one!r}: it is not a whole path")
+    if "file" in staging.protocols and not staging.roots:
+        raise Mistake(("staging", "roots"), "empty while `file` is among the protocols")
+
+
+def _place(app: Application, program: str) -> _At:
+    """Return the key that names a program."""
+    named = {"executable": (app.executable,), "preprocess": app.preprocess,
+             "postprocess": app.postprocess}  # fmt: skip
+    found = (key for key, argv in named.items() if argv[:1] == (program,))
+    key = next(found, "")
+    return (key,) if key else ("config", "program")
+
 
 FOLDER = "apps"
 _ENABLED = re.compile(r"^enabled[ \t]*=[ \t]*(?:true|false)[ \t]*(#.*)?$", re.MULTILINE)
@@ -38,15 +276,16 @@ _TABLE_ABOUT = {
 
 
 APPS = toml.TomlFolder(
-    folder=FOLDER, kind=App, noun="application", page="applications", hint="`pilotage app add`",
-    check=check.check, mode=0o644,
+    folder=FOLDER, kind=Application, noun="application", page="applications",
+    hint="`pilotage app add`",
+    check=check, mode=0o644,
 )  # fmt: skip
 file_of, names, read, parse = APPS.file, APPS.names, APPS.read, APPS.parse
 
 
-def write(root: Path, name: str, app: App) -> Path:
+def write(root: Path, name: str, app: Application) -> Path:
     """Write the file of a new application, which only its owner may change."""
-    check.check(name, app)
+    check(name, app)
     return APPS.create(root, name, text(name, app))
 
 
@@ -70,14 +309,14 @@ def switch(root: Path, name: str, *, enabled: bool) -> Path:
     return file
 
 
-def text(name: str, app: App) -> str:
+def text(name: str, app: Application) -> str:
     """Write an application as TOML: what differs from the defaults, with a word on each."""
     lines = [
         f"# Application {name}. `pilotage app test {name}` shows what runs for which parameters.",
     ]
-    fresh = App(executable="", sha256="")
+    fresh = Application(executable="", sha256="")
     tables: list[str] = []
-    for key in App.__struct_fields__:
+    for key in Application.__struct_fields__:
         value = getattr(app, key)
         if isinstance(value, msgspec.Struct) or (isinstance(value, dict) and value):
             tables += ["", f"# {_TABLE_ABOUT[key]}", *_table(key, value, getattr(fresh, key))[1:]]
@@ -92,7 +331,9 @@ def text(name: str, app: App) -> str:
 
 def _table(key: str, value: object, usual: object) -> list[str]:
     """Write a table, or one for each of its members."""
-    if isinstance(value, dict) and all(isinstance(one, msgspec.Struct) for one in value.values()):
+    if isinstance(value, dict) and all(
+        isinstance(one, (msgspec.Struct, dict)) for one in value.values()
+    ):
         return [
             line
             for name, one in value.items()
@@ -115,8 +356,8 @@ def _section(head: str, value: object, usual: dict[str, Any]) -> list[str]:
     return ["", f"[{head}]", *told]
 
 
-def _usual(one: msgspec.Struct) -> dict[str, Any]:
-    return _plain(Parameter(kind=one.kind)) if isinstance(one, Parameter) else _plain(type(one)())
+def _usual(one: object) -> dict[str, Any]:
+    return _plain(Parameter(kind=one.kind)) if isinstance(one, Parameter) else {}
 
 
 def _plain(value: object) -> dict[str, Any]:

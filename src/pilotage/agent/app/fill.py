@@ -1,7 +1,7 @@
-"""Parameters become arguments.
+"""Templates of arguments, filled with parameters.
 
-Each token of a template is one argument, whatever the parameters in it hold: their text goes into
-the place that is theirs and nowhere else. No quoting is needed, since nothing splits it later.
+Each token of a template is one argument, whatever its parameters contain. No quoting is needed,
+since no shell splits it later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from pilotage.agent.app.model import App, Parameter
+from pilotage.agent.app.model import Application, Parameter
 from pilotage.base import errors
 from pilotage.bus.strict import BAD
 from pilotage.job import template
@@ -28,7 +28,7 @@ KNOWN = {
 #: Stands for all words of a config.
 STAR = "{*}"
 
-#: Text of a parameter; nothing if it is absent or off.
+#: Text of a parameter; none if it is absent or off.
 Filled = Mapping[str, str | None]
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
@@ -36,7 +36,9 @@ _NUMBER = re.compile(r"[+-]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][+-]?[
 _SWITCH = {"true": True, "false": False, "on": True, "off": False, "yes": True, "no": False}
 
 
-def values(app: App, given: Mapping[str, object]) -> tuple[dict[str, str | None], list[str]]:
+def values(
+    app: Application, given: Mapping[str, object]
+) -> tuple[dict[str, str | None], list[str]]:
     """Check all parameters; return their text, and what is wrong with them in sentences."""
     found: dict[str, str | None] = {}
     reasons: list[str] = []
@@ -132,7 +134,7 @@ def _read(one: Parameter, raw: str | float) -> int | float:
 
 
 def _text(name: str, one: Parameter, raw: str) -> str:
-    """Say what is wrong with a text, if anything is."""
+    """Return what is wrong with a text, if anything is."""
     if bad := BAD.search(raw):
         return f"the parameter `{name}` holds the character U+{ord(bad[0]):04X}"
     if len(raw) > one.longest:
@@ -149,7 +151,7 @@ def _text(name: str, one: Parameter, raw: str) -> str:
 
 
 def outside(path: str) -> str:
-    """Say why a path is not below the folder that it starts from; nothing if it is."""
+    """Return why a path is not below the folder that it starts from; none if it is."""
     if not path:
         return "it is empty"
     if BAD.search(path):
@@ -176,7 +178,7 @@ def _shown(name: str) -> str:
     return f"`{ascii(name[:80])[1:-1]}`"
 
 
-def require(app: App, given: Mapping[str, object]) -> dict[str, str | None]:
+def require(app: Application, given: Mapping[str, object]) -> dict[str, str | None]:
     """Return the text of all parameters, or raise `Denied` with all that is wrong."""
     found, reasons = values(app, given)
     if reasons:

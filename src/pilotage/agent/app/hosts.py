@@ -1,9 +1,9 @@
-"""Where data of a job may come from and go to.
+"""Hosts that data of a job may come from and go to.
 
-A site that fetches what a stranger names must not be a way into its own network: addresses of this
-machine, of private networks and of the cloud's own services are refused in every spelling, unless
-the application names their network. A name can lead anywhere, so what it resolves to is checked
-again when the connection is made, by `payload.transfer.allow`.
+A site that fetches URLs of strangers must not open its own network: addresses of this machine, of
+private networks and of cloud metadata services are refused in every spelling, unless the
+application names their network. A name may resolve to anything, so its addresses are checked again
+when the connection is made, by `data.transfer.allow`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
 #: A name whose last part is a number is read as an address by many programs.
 _NUMERIC = re.compile(r"(.*\.)?(0x[0-9a-f]*|[0-9]+)")
-#: Names that mean this machine or its network, whoever asks.
+#: Names that mean this machine or its network.
 _INNER = re.compile(r"(.*\.)?(localhost|localdomain|local|internal|intranet|lan|home|corp|arpa)")
 
 
 def why_not(url: str, staging: Staging) -> str:
-    """Say why a URL may not be used; nothing if it may."""
+    """Return why a URL may not be used; none if it may."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -58,16 +58,16 @@ def why_not(url: str, staging: Staging) -> str:
 
 
 def carries(staging: Staging, *, dials: bool) -> bool:
-    """Tell whether jobs may carry small inputs in their messages.
+    """Return whether jobs may carry small inputs in their messages.
 
-    What comes from the hub that an agent `dials` is what lies at that hub's port, too. Whoever may
-    send messages by a broker needs the consent of the application: `message`.
+    Inputs in messages of the hub that an agent `dials` are as safe as inputs at that hub's port.
+    For senders at a broker, the application must allow the protocol `message`.
     """
     return "message" in staging.protocols or (dials and "hub" in staging.protocols)
 
 
 def why_not_input(one: Input, staging: Staging) -> str:
-    """Say why an input cannot be had from its URL, or from the message; nothing if it can."""
+    """Return why an input cannot be had from its URL, or from the message; none if it can."""
     if one.content is UNSET:
         return why_not(one.url, staging) if one.url else "it has neither `url` nor `content`"
     if one.url:
@@ -130,7 +130,7 @@ def _remote(parts: SplitResult, port: int | None, staging: Staging) -> str:
 
 
 def _is(host: str, port: int | None, usual: int | None, pattern: str) -> bool:
-    """Tell whether a host is meant; a pattern with no port means the usual one."""
+    """Return whether a host is meant; a pattern with no port means the usual one."""
     name, colon, digits = pattern.rpartition(":")
     if not colon or not digits.isdecimal() or name.endswith(":"):
         name, digits = pattern, ""

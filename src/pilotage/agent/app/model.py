@@ -1,12 +1,12 @@
-"""What is known of an application: the file that describes it, closed and checked."""
+"""The structure of the file of an application."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from pilotage.base import text
+from pilotage.base import text, toml
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     most: int = 100
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a job of this application may ask for."""
 
     #: Queues; none means any.
@@ -81,29 +81,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pending: int = 0
 
 
-class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What holds for one user instead; what is not said is as for everybody."""
-
-    #: As in `[limits]`.
-    queues: tuple[str, ...] | None = None
-    projects: tuple[str, ...] | None = None
-    nodes: int | None = None
-    tasks: int | None = None
-    cpus: int | None = None
-    gpus: int | None = None
-    memory: str | None = None
-    time: str | None = None
-    jobs: int | None = None
-    options: tuple[str, ...] | None = None
-    maximum: int | None = None
-    pending: int | None = None
-
-
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where data may come from and go to."""
 
     #: Kinds of URLs; `hub` is the hub that the agent dials, if it dials one: its port, and small
-    #: files within its messages. `message` lets whoever sends jobs by a broker send such, too.
+    #: files within its messages. `message` allows them in messages of a broker, too.
     protocols: tuple[str, ...] = ("https", "sftp", "hub")
     #: Hosts, such as `"data.example.org"`, `"*.example.org"` or `"host:8443"`; none means none.
     hosts: tuple[str, ...] = ()
@@ -113,7 +95,7 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     roots: tuple[str, ...] = ()
 
 
-class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `apps/NAME.toml`."""
 
     #: The program: its whole path. Of functions, the Python that calls them; of commands and
@@ -159,20 +141,18 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     #: How a config file is read; without it jobs have none.
     config: Config | None = None
     #: What a job may ask for.
-    limits: Limits = Limits()
-    #: What single users may ask for instead.
-    user: dict[str, OwnLimits] = {}
+    limits: AppLimits = AppLimits()
+    #: Limits of single users: some keys of `limits` with other values.
+    user: dict[str, dict[str, Any]] = {}
     #: Where data may come from and go to.
     staging: Staging = Staging()
 
-    def limits_of(self, user: str) -> Limits:
-        """Return what holds for a user."""
+    def limits_of(self, user: str) -> AppLimits:
+        """Return the limits of a user; raise `ConfigError` for a key that cannot be so."""
         own = self.user.get(user)
-        if own is None:
+        if not own:
             return self.limits
-        given = {name: getattr(own, name) for name in own.__struct_fields__}
-        told = {name: value for name, value in given.items() if value is not None}
-        return msgspec.structs.replace(self.limits, **told)
+        return toml.convert(msgspec.structs.asdict(self.limits) | own, AppLimits)
 
     def programs(self) -> dict[str, str]:
         """Return every program that is run, with the SHA-256 that it must have."""
@@ -183,4 +163,4 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return {**own, **pinned}
 
 
-text.prime(App)
+text.prime(Application)

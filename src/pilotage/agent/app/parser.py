@@ -1,7 +1,7 @@
-"""Config files of users become parameters, read by the site's own parser.
+"""Config files of users, read into parameters by the site's own parser program.
 
-A parser is a program of the site that reads text of a stranger: it gets a clean environment, little
-time and memory, and what it prints is checked as if the stranger had sent it.
+A parser reads text of a stranger: it gets a clean environment and little time and memory, and its
+output is checked as if the stranger had sent it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from anyio.abc import ByteReceiveStream, Process
 
 from pilotage.agent.app import bounded, fill
-from pilotage.agent.app.model import App, Config
+from pilotage.agent.app.model import Application, Config
 from pilotage.base import errors, paths, text, units
 from pilotage.bus import strict
 
@@ -43,7 +43,7 @@ class Parsed(msgspec.Struct, frozen=True):
     words: tuple[str, ...] = ()
 
 
-async def parse(app: App, folder: str, file: str) -> Parsed:
+async def parse(app: Application, folder: str, file: str) -> Parsed:
     """Read a config file; `file` is below the folder of the job."""
     if app.config is None:
         raise errors.Denied("the application reads no config")
@@ -66,7 +66,7 @@ def read(config: Config, printed: bytes) -> Parsed:
     if config.format == "keys":
         return Parsed(parameters=dict(keys(source)))
     if len(source) > MOST_CONFIG_BYTES or "\0" in source:
-        raise errors.BadMessage("the config has words that nobody can read")
+        raise errors.BadMessage("the config has text that cannot be read")
     try:
         return Parsed(words=tuple(shlex.split(source)))
     except ValueError as error:
@@ -148,7 +148,7 @@ async def _run(config: Config, folder: str, path: str) -> bytes:
 
 
 async def _listen(process: Process, printed: bytearray, said: bytearray) -> None:
-    """Take what a program says until it ends, or says more than anyone wants to hear."""
+    """Read the output of a program until it ends or exceeds the limit."""
 
     async def take(stream: ByteReceiveStream, into: bytearray, most: int) -> None:
         async for part in stream:

@@ -1,7 +1,7 @@
-"""Who may run what: a verdict with all its reasons, decided from what is known and nothing else.
+"""The policy of an application: a verdict on a job with all its reasons.
 
-Who asks is the caller's to say, from the certificate that the broker has verified; a message that
-names its own owner is not believed.
+The caller names the user, from the certificate that the broker has verified; a message that names
+its own owner is not believed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from pilotage.agent.app import fill, hosts
-from pilotage.agent.app.model import App, Limits
+from pilotage.agent.app.model import Application, AppLimits
 from pilotage.base import units
 from pilotage.bus.model import BatchQueue, Job
 from pilotage.edge import order
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class PolicyVerdict(msgspec.Struct, frozen=True):
     """Whether a job may run, and everything that speaks against it."""
 
     reasons: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.reasons
 
 
-def judge(app: App, job: Job, user: str, *, live: int = 0) -> Verdict:
+def judge(app: Application, job: Job, user: str, *, live: int = 0) -> PolicyVerdict:
     """Judge a job of a user who has `live` jobs of this application already."""
     limits = app.limits_of(user)
     bounds = [
@@ -49,10 +49,10 @@ def judge(app: App, job: Job, user: str, *, live: int = 0) -> Verdict:
         *_staging(app, job),
         *_parameters(app, job),
     ]
-    return Verdict((*bounds, *others), limits=bool(bounds) and not others)
+    return PolicyVerdict((*bounds, *others), limits=bool(bounds) and not others)
 
 
-def settle(app: App, job: Job, user: str) -> Job:
+def settle(app: Application, job: Job, user: str) -> Job:
     """Fill in what a job left open: the first queue and project that it may use, and the time.
 
     Else it would get the site's own, which may be more than its limits allow.
@@ -66,8 +66,8 @@ def settle(app: App, job: Job, user: str) -> Job:
     )
 
 
-def waits(app: App, queues: Sequence[BatchQueue], usual: str = "") -> list[str]:
-    """Say which jobs that name no time would wait for ever: their queue allows less than they get.
+def waits(app: Application, queues: Sequence[BatchQueue], usual: str = "") -> list[str]:
+    """Return why jobs that name no time would wait for ever: their queue allows less than they get.
 
     Jobs that name no queue go to the first of those that they may use, or to the `usual` one.
     """
@@ -78,7 +78,7 @@ def waits(app: App, queues: Sequence[BatchQueue], usual: str = "") -> list[str]:
         queue = next((one for one in queues if (one.name == name if name else one.default)), None)
         time = units.seconds(limits.time)
         if queue is not None and 0 < queue.time < time:
-            at = f"[user.{user}]" if user and app.user[user].time is not None else "[limits]"
+            at = f"[user.{user}]" if user and "time" in app.user[user] else "[limits]"
             found.append(
                 f"a job that names no time gets {units.for_people(time)} and would wait for ever: "
                 f"the queue `{queue.name}` allows {units.for_people(queue.time)}; set `time` of "
@@ -87,15 +87,15 @@ def waits(app: App, queues: Sequence[BatchQueue], usual: str = "") -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _who(app: App, job: Job, user: str) -> list[str]:
+def _who(app: Application, job: Job, user: str) -> list[str]:
     if not user:
-        return ["nobody knows who sent it"]
+        return ["the sender is unknown"]
     if not any(_matches(one, user) for one in app.users):
         return [f"the user `{user}` may not use `{job.application}`"]
     return []
 
 
-def _room(app: App, job: Job, user: str, live: int, limits: Limits) -> list[str]:
+def _room(app: Application, job: Job, user: str, live: int, limits: AppLimits) -> list[str]:
     found = []
     if not app.enabled:
         found.append(f"the application `{job.application}` is disabled")
@@ -104,7 +104,7 @@ def _room(app: App, job: Job, user: str, live: int, limits: Limits) -> list[str]
     return found
 
 
-def _size(job: Job, limits: Limits) -> list[str]:
+def _size(job: Job, limits: AppLimits) -> list[str]:
     asked = (
         ("nodes", job.nodes, limits.nodes),
         ("tasks", job.tasks, limits.tasks),
@@ -122,7 +122,7 @@ def _size(job: Job, limits: Limits) -> list[str]:
     return found
 
 
-def _cores(app: App, job: Job, limits: Limits) -> list[str]:
+def _cores(app: Application, job: Job, limits: AppLimits) -> list[str]:
     """Refuse a pilot that would never fit; one that has to wait for others is kept."""
     asked = job.resources.cpus
     if app.takes != order.PILOT or asked <= limits.maximum:
@@ -143,7 +143,7 @@ def _shape(job: Job) -> list[str]:
     return found
 
 
-def _queues(job: Job, limits: Limits) -> list[str]:
+def _queues(job: Job, limits: AppLimits) -> list[str]:
     return [
         f"`{key}` is `{value}`, which is none of {', '.join(known)}"
         for key, value, known in (
@@ -154,7 +154,7 @@ def _queues(job: Job, limits: Limits) -> list[str]:
     ]
 
 
-def _options(job: Job, limits: Limits) -> list[str]:
+def _options(job: Job, limits: AppLimits) -> list[str]:
     return [
         f"`options` has `{one}`, which is not allowed here"
         for one in job.options
@@ -162,13 +162,13 @@ def _options(job: Job, limits: Limits) -> list[str]:
     ]
 
 
-def _environment(app: App, job: Job) -> list[str]:
+def _environment(app: Application, job: Job) -> list[str]:
     return [
         f"`env` has {name}, which jobs may not set" for name in job.env if name not in app.env_allow
     ]
 
 
-def _config(app: App, job: Job) -> list[str]:
+def _config(app: Application, job: Job) -> list[str]:
     if app.takes != "parameters":
         return order.reasons(app.takes, job)
     found = []
@@ -181,7 +181,7 @@ def _config(app: App, job: Job) -> list[str]:
     return found
 
 
-def _staging(app: App, job: Job) -> list[str]:
+def _staging(app: Application, job: Job) -> list[str]:
     found = []
     staged = [
         *(
@@ -201,7 +201,7 @@ def _staging(app: App, job: Job) -> list[str]:
     return found
 
 
-def _parameters(app: App, job: Job) -> list[str]:
+def _parameters(app: Application, job: Job) -> list[str]:
     """Look at parameters; those that a config may still bring are not missed yet."""
     given: dict[str, object] = dict(job.parameters)
     _, reasons = fill.values(app, given)

@@ -1,7 +1,7 @@
-"""Whether a program is still the one that the site's administrator chose.
+"""Checks that a program is still the one that the site's administrator chose.
 
-It must have the SHA-256 that is written down, belong to root or to us, and neither it nor any
-folder above it may be writable by others; else whoever can write there decides what runs.
+It must have the recorded SHA-256, belong to root or to us, and neither it nor any folder above it
+may be writable by others, who could replace the program.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 
-from pilotage.agent.app.model import App
+from pilotage.agent.app.model import Application
 from pilotage.base import errors
 from pilotage.data.transfer.version import Version
 
@@ -28,7 +28,7 @@ def digest(path: str) -> str:
 
 
 def exposed(path: str) -> str:
-    """Say who else could change a file or put another in its place; nothing if nobody could."""
+    """Return who else could change or replace a file; empty if no one could."""
     todo, links = path, 0
     while True:
         for one in _chain(todo):
@@ -76,15 +76,15 @@ class Trust:
         """Begin with nothing known."""
         self._known: dict[str, tuple[Version, str]] = {}
 
-    def reasons(self, app: App) -> list[str]:
-        """Say what is wrong with the programs of an application."""
+    def reasons(self, app: Application) -> list[str]:
+        """Return what is wrong with the programs of an application."""
         found = [self._why_not(path, sha256) for path, sha256 in app.programs().items()]
         return [reason for reason in found if reason]
 
-    def require(self, app: App) -> None:
+    def require(self, app: Application) -> None:
         """Raise `Denied` if a program of an application is not to be trusted."""
         if reasons := self.reasons(app):
-            hint = "whoever runs the site must look at it: `pilotage app test NAME`"
+            hint = "the administrator of the site can check it: `pilotage app test NAME`"
             raise errors.Denied("; ".join(reasons), hint=hint)
 
     def _why_not(self, path: str, sha256: str) -> str:

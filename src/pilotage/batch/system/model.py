@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from pilotage.batch.malleable import Bounds, Fit, Gap
+from pilotage.bus.model import BatchQueue
 
 
 class Phase(StrEnum):
@@ -186,23 +187,6 @@ class Batch(Protocol):
     def version(self) -> Call:
         """Return the command that shows whether the tools are there, and which they are."""
         ...
-
-
-class BatchQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue has."""
-
-    name: str
-    #: Whether jobs go there that name none, and whether it takes jobs.
-    default: bool
-    open: bool
-    #: Nodes that take jobs, and those of them that are empty.
-    nodes: int
-    free_nodes: int
-    #: Cores and bytes of memory of its largest node.
-    cpus: int
-    memory: int
-    #: Seconds of wall time that a job may have.
-    time: float
 
 
 class Windows(msgspec.Struct, frozen=True, kw_only=True):

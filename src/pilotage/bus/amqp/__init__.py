@@ -1,5 +1,4 @@
-"""The bus over RabbitMQ: encrypted, whoever comes shows a certificate, and nothing is lost.
+"""The bus over RabbitMQ: encrypted, with client certificates and durable queues.
 
-`model` says where the broker is and who we are, `link` keeps one connection to it, `names` writes
-topics and patterns as AMQP does, `bus` has the verbs. Needs the extra `amqp`.
+Needs the extra `amqp`.
 """

@@ -21,12 +21,18 @@ from anyio.abc import TaskStatus
 from pilotage.base import errors
 from pilotage.base.supervise import race
 from pilotage.bus.amqp import link
-from pilotage.bus.amqp.link import TROUBLES, Line, Link, asked, closed
+from pilotage.bus.amqp.link import (
+    TROUBLES,
+    BrokerConnection,
+    BrokerLink,
+    close,
+    raise_silence_as_loss,
+)
 from pilotage.bus.amqp.model import Broker, binding, checked, queue
 from pilotage.bus.port import Message
 
 _log = logging.getLogger("pilotage.bus")
-#: Deliveries that may wait here where nobody says how many.
+#: Unacknowledged deliveries at once, by default.
 _AHEAD = 256
 #: Seconds between two attempts to consume.
 _REST_S = 0.5
@@ -37,7 +43,7 @@ class Receiver:
 
     def __init__(
         self,
-        link: Link,
+        link: BrokerLink,
         find: Callable[[AbstractChannel], Awaitable[AbstractQueue]],
         read: Callable[[AbstractIncomingMessage], Message],
         *,
@@ -75,12 +81,12 @@ class Receiver:
         return message
 
     async def settle(self, tags: Sequence[int], *, done: bool) -> None:
-        """Tell the broker, if deliveries are of the connection that there is."""
+        """Acknowledge deliveries of the current connection at the broker."""
         taken = [self._held.pop(tag) for tag in tags if tag in self._held]
         if not taken:
             return
         # A connection that broke has given it back already.
-        with contextlib.suppress(*TROUBLES), asked():
+        with contextlib.suppress(*TROUBLES), raise_silence_as_loss():
             last = max(taken, key=_number)
             if done and self._all_before(last):
                 await last.ack(multiple=True)
@@ -89,7 +95,7 @@ class Receiver:
                 await (one.ack() if done else one.nack(requeue=True))
 
     def _all_before(self, last: AbstractIncomingMessage) -> bool:
-        """Say whether nothing that came before a delivery is still to be dealt with."""
+        """Return whether all earlier deliveries are acknowledged."""
         # They are held in the order in which they came.
         first = next(iter(self._held.values()), None)
         return first is None or _number(first) > _number(last)
@@ -102,7 +108,7 @@ class Receiver:
                     line = await self._link.line()
                     # If it was not the connection, this would be tried without a rest.
                     try:
-                        with asked():
+                        with raise_silence_as_loss():
                             await self._consume(line, task_status)
                     except TROUBLES as error:
                         self._complain(line, str(error))
@@ -110,7 +116,7 @@ class Receiver:
         finally:
             self._closed.set()
 
-    async def _consume(self, line: Line, task_status: TaskStatus[None]) -> None:
+    async def _consume(self, line: BrokerConnection, task_status: TaskStatus[None]) -> None:
         """Consume while a connection and a queue last, and forget what was delivered after that."""
         channel = await line.connection.channel(publisher_confirms=False)
         gone = asyncio.Event()
@@ -129,13 +135,13 @@ class Receiver:
         finally:
             self._here.clear()
             self._held.clear()
-            await closed(channel)
+            await close(channel)
 
-    def _complain(self, line: Line, trouble: str) -> None:
-        """Say why nothing is delivered, once; of a connection that is lost others tell."""
+    def _complain(self, line: BrokerConnection, trouble: str) -> None:
+        """Log once why nothing is delivered; a lost connection is logged elsewhere."""
         if line is self._link.now and trouble != self.trouble:
             self.trouble = trouble
-            _log.warning("messages cannot be had: %s; it is tried again", trouble)
+            _log.warning("cannot receive messages: %s; retrying", trouble)
 
     async def _hear(self, message: AbstractIncomingMessage) -> None:
         self._here.append(message)
@@ -144,7 +150,7 @@ class Receiver:
 
 
 def _number(one: AbstractIncomingMessage) -> int:
-    """Return which delivery of its channel it is."""
+    """Return the number of a delivery in its channel."""
     return one.delivery_tag or 0
 
 
@@ -153,9 +159,9 @@ link.read_anything()
 _ANY_NUMBER = 1_000_000_000
 #: Where the broker itself leads answers to.
 _ANSWERS = "amq.rabbitmq.reply-to"
-#: How the broker says that somebody may not do something.
+#: The broker's code for a denied operation.
 _REFUSED = "ACCESS_REFUSED"
-#: How long a queue stays that nobody has read, or will read again, and what it holds at most.
+#: Expiry of queues without a reader in milliseconds, and their maximal length.
 _FADING = {"x-expires": 7 * 86_400_000, "x-overflow": "drop-head"}
 _PASSING = {"x-expires": 600_000, "x-max-length": 10_000, "x-overflow": "drop-head"}
 
@@ -164,14 +170,14 @@ class AmqpBus:
     """A bus over RabbitMQ, connected inside `async with`."""
 
     def __init__(self, broker: Broker) -> None:
-        """Get ready; nothing happens before `async with`."""
+        """Prepare; `async with` connects."""
         self._broker = broker
-        self._link = Link(broker)
+        self._link = BrokerLink(broker)
         self._tasks = anyio.create_task_group()
         self._tags = itertools.count(1)
         self._receivers: set[Receiver] = set()
         self._asked: dict[str, Callable[[bytes], None]] = {}
-        self._hears: Line | None = None
+        self._hears: BrokerConnection | None = None
         self._hearing = anyio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -190,7 +196,7 @@ class AmqpBus:
         return self._link.trouble or next(deaf, "")
 
     def renew(self) -> None:
-        """Connect anew, with the certificates that there are now."""
+        """Reconnect with the current certificates."""
         self._link.renew()
 
     async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
@@ -216,7 +222,7 @@ class AmqpBus:
             self._receivers.discard(receiver)
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Say that messages are dealt with; of an old delivery this means nothing."""
+        """Acknowledge messages; acknowledging an old delivery has no effect."""
         tags = [one.tag for one in (message, *more)]
         for receiver in tuple(self._receivers):
             await receiver.settle(tags, done=done)
@@ -253,13 +259,13 @@ class AmqpBus:
         )
 
     async def _send(
-        self, line: Line, topic: str, message: aio_pika.Message, *, heard: bool
+        self, line: BrokerConnection, topic: str, message: aio_pika.Message, *, heard: bool
     ) -> None:
         try:
-            with asked():
+            with raise_silence_as_loss():
                 await line.exchange.publish(message, checked(topic), mandatory=heard)
         except aio_pika.exceptions.PublishError as error:
-            raise errors.Unheard(f"nobody listens to {topic!r}") from error
+            raise errors.Unheard(f"no one listens to {topic!r}") from error
         except aio_pika.exceptions.DeliveryError as error:
             message_ = f"too many messages wait for who reads {topic!r}"
             raise errors.Unavailable(message_) from error
@@ -280,7 +286,7 @@ class AmqpBus:
             why = self._link.trouble or "the broker does not answer"
             raise errors.Unavailable(f"{what}: {why}") from error
 
-    async def _hear_answers(self, line: Line) -> None:
+    async def _hear_answers(self, line: BrokerConnection) -> None:
         async def answer(message: AbstractIncomingMessage) -> None:
             hear = self._asked.get(message.correlation_id or "")
             if hear is not None:
@@ -289,7 +295,7 @@ class AmqpBus:
         # The broker takes no request of a channel that does not listen for answers.
         async with self._hearing:
             if self._hears is not line:
-                with asked():
+                with raise_silence_as_loss():
                     answers = await line.channel.get_queue(_ANSWERS, ensure=False)
                     await answers.consume(answer, no_ack=True)
                 self._hears = line
@@ -304,7 +310,7 @@ class AmqpBus:
             "x-dead-letter-exchange": broker.dead,
             "x-max-length": broker.most,
             "x-overflow": "reject-publish",
-            # A message that came back often was in the hands of somebody who died: it is no worse.
+            # A message that was often returned had receivers that died: it is not at fault.
             "x-delivery-limit": _ANY_NUMBER,
         }
         if pattern in broker.single:
@@ -323,7 +329,7 @@ class AmqpBus:
         return found
 
     async def _dead_letters(self, channel: AbstractChannel) -> None:
-        """Keep what the broker gives up, for people to look at; the oldest goes first."""
+        """Declare the queue of undeliverable messages; it drops the oldest when full."""
         broker = self._broker
         kept = await channel.declare_queue(
             queue(broker, "dead"), durable=True,
@@ -356,13 +362,16 @@ class AmqpBus:
             answer = aio_pika.Message(
                 body, correlation_id=name, delivery_mode=DeliveryMode.NOT_PERSISTENT
             )
-            # Whoever asked may be gone; then nobody hears it.
-            with contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException), asked():
+            # The requester may be gone; then the answer is dropped.
+            with (
+                contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException),
+                raise_silence_as_loss(),
+            ):
                 await line.channel.default_exchange.publish(answer, where, mandatory=False)
 
         return reply
 
 
 def _known(user: str | None) -> str:
-    """Return who sent a message; a name that is no text could be that of several."""
+    """Return the sender of a message; empty for a name that is not valid UTF-8."""
     return "" if user is None or link.ODD in user else user

@@ -31,7 +31,7 @@ from pilotage.base.supervise import race
 from pilotage.bus.amqp.model import Broker
 
 _log = logging.getLogger("pilotage.bus")
-# It would say each trouble a second time, and less clearly.
+# It would log each problem a second time.
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 #: Seconds before the first attempt to connect again; each later pause is twice as long.
 _FIRST_S = 1.0
@@ -40,7 +40,7 @@ _FILES = "`ca`, `certificate` and `key` are PEM files; certificate and key belon
 TROUBLES = (aiormq.exceptions.AMQPError, OSError, TimeoutError, ConnectionError, RuntimeError)
 
 
-class Line:
+class BrokerConnection:
     """A connection while it lasts."""
 
     def __init__(
@@ -56,25 +56,25 @@ class Line:
         await race(self.connection.closed(), self.channel.closed())
 
 
-class Link:
+class BrokerLink:
     """Keeps a connection; `line` waits for it."""
 
     def __init__(self, broker: Broker, chance: random.Random | None = None) -> None:
-        """Get ready; nothing happens before `keep`."""
+        """Prepare; `keep` starts it."""
         self._pauses = Pauses(Backoff(_FIRST_S, broker.retry, jitter=0.5), chance or dice())
         self._broker = broker
-        self._line: Line | None = None
+        self._line: BrokerConnection | None = None
         self._changed = anyio.Event()
         self._renewed = anyio.Event()
         #: Why there is no connection; empty if there is one.
         self.trouble = "not connected yet"
 
     @property
-    def now(self) -> Line | None:
+    def now(self) -> BrokerConnection | None:
         """The connection, if there is one."""
         return self._line
 
-    async def line(self) -> Line:
+    async def line(self) -> BrokerConnection:
         """Return the connection, as soon as there is one."""
         while self._line is None:
             await self._changed.wait()
@@ -88,54 +88,54 @@ class Link:
                     self._pauses.reset()
                     self._set(line, "")
                     if await self._renewal(line):
-                        self._set(None, "the connection is made anew")
+                        self._set(None, "reconnecting")
                         continue
                     self._set(None, "the connection was lost")
             except (*TROUBLES, errors.PilotageError) as error:
                 self._set(None, str(error) or type(error).__name__)
-            _log.warning("broker %s: %s; it is tried again", self._broker.place, self.trouble)
+            _log.warning("broker %s: %s; retrying", self._broker.place, self.trouble)
             # Not all at the same moment: a broker that comes back is weak.
             with anyio.move_on_after(self._pauses.next()):
                 await self._renewed.wait()
 
     def renew(self) -> None:
-        """Connect anew, with the certificates that there are now."""
+        """Reconnect with the current certificates."""
         self._renewed.set()
         self._renewed = anyio.Event()
 
-    async def _renewal(self, line: Line) -> bool:
-        """Wait until a connection is lost, or is to be another one; say which."""
+    async def _renewal(self, line: BrokerConnection) -> bool:
+        """Wait until a connection is lost or to be renewed; return whether it is to be renewed."""
         renewed, lost = await race(self._renewed.wait(), line.lost())
         return renewed and not lost
 
-    def _set(self, line: Line | None, trouble: str) -> None:
+    def _set(self, line: BrokerConnection | None, trouble: str) -> None:
         self._line, self.trouble = line, trouble
         self._changed.set()
         self._changed = anyio.Event()
 
     @contextlib.asynccontextmanager
-    async def _dialled(self) -> AsyncIterator[Line]:
+    async def _dialled(self) -> AsyncIterator[BrokerConnection]:
         broker = self._broker
         url = _url(broker)
-        with anyio.fail_after(broker.patience), asked():
-            context = await anyio.to_thread.run_sync(secured, broker)
-            connection = await connected(url, context, broker.patience)
+        with anyio.fail_after(broker.patience), raise_silence_as_loss():
+            context = await anyio.to_thread.run_sync(tls_context, broker)
+            connection = await connect(url, context, broker.patience)
         try:
-            with anyio.fail_after(broker.patience), asked():
+            with anyio.fail_after(broker.patience), raise_silence_as_loss():
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
                 kind = aio_pika.ExchangeType.TOPIC
                 await channel.declare_exchange(broker.dead, kind, durable=True)
                 exchange = await channel.declare_exchange(broker.exchange, kind, durable=True)
-            yield Line(connection, channel, exchange)
+            yield BrokerConnection(connection, channel, exchange)
         finally:
-            await closed(connection)
+            await close(connection)
 
 
 @contextlib.contextmanager
-def asked() -> Iterator[None]:
-    """Take a cancellation that nobody here asked for as what it is: a connection that was lost.
+def raise_silence_as_loss() -> Iterator[None]:
+    """Raise `ConnectionError` for a cancellation that was not requested here.
 
-    The library cancels whoever waits for a broker that has fallen silent.
+    The library cancels tasks that wait for a broker that has fallen silent.
     """
     try:
         yield
@@ -146,10 +146,10 @@ def asked() -> Iterator[None]:
         raise ConnectionError("the broker has fallen silent") from error
 
 
-async def connected(
+async def connect(
     url: str | URL, context: ssl.SSLContext | None, patience: float
 ) -> AbstractConnection:
-    """Connect; a try that failed is closed at once, and not by whoever collects garbage."""
+    """Connect; a failed attempt is closed at once, not by the garbage collector."""
     connection = aio_pika.Connection(aio_pika.connection.make_url(url), ssl_context=context)
     try:
         await connection.connect(timeout=patience)
@@ -159,14 +159,18 @@ async def connected(
     return connection
 
 
-async def closed(one: AbstractConnection | AbstractChannel) -> None:
-    """Close what may be broken already, whoever is cancelled."""
-    with anyio.move_on_after(2, shield=True), contextlib.suppress(*TROUBLES), asked():
+async def close(one: AbstractConnection | AbstractChannel) -> None:
+    """Close a connection that may be broken already, also when cancelled."""
+    with (
+        anyio.move_on_after(2, shield=True),
+        contextlib.suppress(*TROUBLES),
+        raise_silence_as_loss(),
+    ):
         await one.close()
 
 
-def secured(broker: Broker) -> ssl.SSLContext | None:
-    """Say how the connection is encrypted, with what is in the files now."""
+def tls_context(broker: Broker) -> ssl.SSLContext | None:
+    """Return the TLS settings, with the current certificates; none for an unencrypted URL."""
     if not broker.url.startswith("amqps:"):
         return None
     for file in filter(None, (broker.ca, broker.certificate, broker.key)):
@@ -192,22 +196,22 @@ def _url(broker: Broker) -> URL:
     return url.update_query(heartbeat=str(broker.heartbeat))
 
 
-#: Stands for what is no text.
+#: Replaces invalid UTF-8.
 ODD = "\ufffd"
 _NEVER = datetime.fromtimestamp(0, tz=UTC)
-#: A date that cannot be is any of these.
+#: Errors for an invalid date.
 _NO_DATE = (ValueError, OverflowError, OSError)
 
 
 def read_anything() -> None:
-    """Have properties of messages read whatever is in them; to ask for it twice is harmless."""
+    """Install lenient decoders for properties of messages."""
     decode.METHODS["shortstr"] = text
     decode.METHODS["timestamp"] = moment
     decode.METHODS["table"] = table
 
 
 def text(value: bytes) -> tuple[int, str]:
-    """Read a short text, and say how many bytes it took."""
+    """Decode a short string; return its length in bytes, and the text."""
     if not value:
         raise ValueError("there is no text")
     end = value[0] + 1
@@ -215,7 +219,7 @@ def text(value: bytes) -> tuple[int, str]:
 
 
 def moment(value: bytes) -> tuple[int, datetime]:
-    """Read a time; one that no calendar has is the first of all."""
+    """Decode a time; an invalid one is 1970."""
     try:
         return decode.timestamp(value)
     except _NO_DATE:
@@ -223,7 +227,7 @@ def moment(value: bytes) -> tuple[int, datetime]:
 
 
 def table(value: bytes) -> tuple[int, dict[str, Any]]:
-    """Read a table; one that holds anything odd is empty."""
+    """Decode a table; an invalid one is empty."""
     try:
         return decode.field_table(value)
     except _NO_DATE:

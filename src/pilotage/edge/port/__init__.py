@@ -1,6 +1,4 @@
-"""The bus without a broker: an agent dials the hub's own port, and the four verbs go as frames.
+"""The bus without a broker: an agent dials the hub's own port, and verbs are sent as frames.
 
-`model` has the frames, `line` is a connection as who dials has it. `bus` is the agent's end and
-`keys` keeps what it proves its site with; `serve` answers one connection at the hub, `sites` is the
-hub's end of all of them.
+`bus` and `keys` are the agent's side; `serve` is one connection at the hub, `sites` all of them.
 """

@@ -1,4 +1,4 @@
-"""The agent's end: the four verbs over a connection to the hub that comes and goes."""
+"""The agent's side of the bus over the hub's port, with a restored connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import dice
 from pilotage.bus.port import Message
-from pilotage.edge.port.model import Delivery
+from pilotage.edge.port.model import DeliveryFrame
 from pilotage.link.dialer import HubConnection
 
 _log = logging.getLogger("pilotage.bus")
@@ -29,11 +29,11 @@ _CLOSE_S = 2.0
 #: Seconds before the first attempt to connect again; each later pause is twice as long.
 _FIRST_S = 1.0
 
-#: Connects to the hub; what answers nothing is given to whom it is told.
+#: Connects to the hub; frames that answer no call go to the given function.
 Dial = Callable[[Callable[[dict[str, Any]], None]], AbstractAsyncContextManager[HubConnection]]
 
 
-class Pace(msgspec.Struct, frozen=True):
+class LinkTiming(msgspec.Struct, frozen=True):
     """How long things may take, in seconds."""
 
     #: Between two signs of life.
@@ -42,15 +42,15 @@ class Pace(msgspec.Struct, frozen=True):
     patience: float = 30.0
     #: Between two attempts to connect, at most.
     retry: float = 30.0
-    #: Until the connection is made anew, with another key.
+    #: Seconds until the connection is renewed with another key.
     renew: float = 86_400.0
 
 
 class HubBus:
     """A bus over the hub's own port, connected inside `async with`."""
 
-    def __init__(self, dial: Dial, pace: Pace, user: str = "") -> None:
-        """Get ready; messages are from `user`, or from whom the hub says."""
+    def __init__(self, dial: Dial, pace: LinkTiming, user: str = "") -> None:
+        """Prepare; messages are from `user`, or from whom the hub says."""
         self._dial, self._pace, self._user = dial, pace, user
         self._tasks = anyio.create_task_group()
         self._tags, self._ids = itertools.count(1), itertools.count(1)
@@ -76,7 +76,7 @@ class HubBus:
         return self._trouble or next(deaf, "")
 
     def renew(self) -> None:
-        """Connect anew, with the certificates that there are now."""
+        """Reconnect with the current certificates."""
         self._renewed.set()
         self._renewed = anyio.Event()
 
@@ -101,7 +101,7 @@ class HubBus:
             del self._receivers[receiver.id]
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Say that messages are dealt with; of an old delivery this means nothing."""
+        """Acknowledge messages; acknowledging an old delivery has no effect."""
         tags = [one.tag for one in (message, *more)]
         for receiver in tuple(self._receivers.values()):
             await receiver.settle(tags, done=done)
@@ -139,20 +139,20 @@ class HubBus:
                     told = ""
                     self._set(line, "")
                     if await self._until_over(line):
-                        self._set(None, "the connection is made anew")
+                        self._set(None, "reconnecting")
                         continue
                     self._set(None, line.over)
             except errors.PilotageError as error:
                 self._set(None, str(error))
             if self._trouble != told:
                 told = self._trouble
-                _log.warning("hub: %s; it is tried again", told)
+                _log.warning("hub: %s; retrying", told)
             # Not all at the same moment: a hub that comes back has much to do.
             with anyio.move_on_after(pauses.next()):
                 await self._renewed.wait()
 
     async def _until_over(self, line: HubConnection) -> bool:
-        """Wait until a connection is lost, or is to be another one; say whether it is that."""
+        """Wait until a connection is lost or to be renewed; return whether it is to be renewed."""
         async with anyio.create_task_group() as tasks:
 
             async def lost() -> None:
@@ -168,7 +168,7 @@ class HubBus:
         return False
 
     async def _live(self, line: HubConnection) -> None:
-        """Give signs of life, and cut a connection on which none comes back."""
+        """Send pings, and close a connection without answers."""
         while True:
             await anyio.sleep(self._pace.beat)
             try:
@@ -194,24 +194,24 @@ class HubBus:
     # -- deliveries ------------------------------------------------------------------------------
 
     def _hear(self, said: dict[str, Any]) -> None:
-        one = msgspec.convert(said, Delivery)
+        one = msgspec.convert(said, DeliveryFrame)
         receiver = self._receivers.get(one.to)
         if receiver is not None:
             receiver.hear(one)
 
-    def message(self, one: Delivery) -> Message:
-        """Return a delivery as whoever subscribed gets it."""
+    def message(self, one: DeliveryFrame) -> Message:
+        """Return a delivery as a message for the subscriber."""
         line = self._line
 
         async def reply(body: bytes) -> None:
-            # Who asked may be gone; then nobody hears it.
+            # The requester may be gone; then the answer is dropped.
             with contextlib.suppress(errors.PilotageError, OSError):
                 if line is not None:
                     await line.ask("reply", tag=one.tag, body=body.decode())
 
         return Message(
-            one.topic, one.body.encode(), one.key, next(self._tags), reply,
-            self._user or one.user, again=one.again,
+            topic=one.topic, body=one.body.encode(), key=one.key, tag=next(self._tags),
+            reply=reply, user=self._user or one.user, again=one.again,
         )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ class _Receiver:
         #: Why nothing is delivered though there is a connection; empty if it is.
         self.trouble = ""
         self._bus, self._pattern, self._ahead = bus, pattern, ahead
-        self._here: deque[Delivery] = deque()
+        self._here: deque[DeliveryFrame] = deque()
         self._came = asyncio.Event()
         #: By our tag, that of the hub.
         self._held: dict[int, int] = {}
@@ -242,13 +242,13 @@ class _Receiver:
         self._held[message.tag] = taken.tag
         return message
 
-    def hear(self, one: Delivery) -> None:
+    def hear(self, one: DeliveryFrame) -> None:
         """Take a delivery."""
         self._here.append(one)
         self._came.set()
 
     async def settle(self, tags: list[int], *, done: bool) -> None:
-        """Tell the hub, if deliveries are of the connection that there is."""
+        """Acknowledge deliveries of the current connection at the hub."""
         found = [self._held.pop(tag) for tag in tags if tag in self._held]
         line = self._bus.now
         if found and line is not None and not line.over:
@@ -291,7 +291,7 @@ class _Receiver:
                 await line.ask("unsubscribe", id=self.id)
 
     def _complain(self, line: HubConnection, trouble: str) -> None:
-        """Say why nothing is delivered, once; of a connection that is lost others tell."""
+        """Log once why nothing is delivered; a lost connection is logged elsewhere."""
         if not line.over and trouble != self.trouble:
             self.trouble = trouble
-            _log.warning("messages cannot be had: %s; it is tried again", trouble)
+            _log.warning("cannot receive messages: %s; retrying", trouble)

@@ -1,7 +1,7 @@
-"""What an agent proves its site with: a token once, then a key of its own that it renews.
+"""Credentials of an agent: a token to enrol, then a key of its own that it renews.
 
-A new key is on disk before the hub hears of it, and the one before stays beside it until the hub
-has answered. So whichever side is killed in between, one of the two counts.
+A new key is on disk before the hub gets it, and the previous one stays beside it until the hub has
+answered. If either side is killed in between, one of the two is valid.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     used: str = ""
 
 
-class Keys:
+class AgentKeys:
     """Keeps the keys of one agent where only it can read them."""
 
     def __init__(self, state: Path, token_file: str, now: Callable[[], float]) -> None:
@@ -68,7 +68,7 @@ class Keys:
         return [(one, proof.next or one) for one in found if one]
 
     def settle(self, proved: str, key: str) -> None:
-        """Keep the key that counts now, after what proved the site."""
+        """Store the key that is valid now."""
         proof = self._read()
         if proof.key != key or proof.next:
             used = _digest(proved) if proved == self._token() else proof.used
@@ -76,13 +76,13 @@ class Keys:
             crash.point("link.settled")
 
     def now(self) -> str:
-        """Return the key that counts; raise `NeedsCredential` before there is one."""
+        """Return the valid key; raise `NeedsCredential` before there is one."""
         if key := self._read().key:
             return key
         raise errors.NeedsCredential("this agent has not enrolled yet", hint=_HINT)
 
     def version(self) -> object:
-        """Return what is another one once another key may count."""
+        """Return a version that changes with the key."""
         return Version.at(str(self._file))
 
     def _token(self) -> str:
@@ -124,7 +124,7 @@ def _digest(token: str) -> str:
 
 @contextlib.asynccontextmanager
 async def dial(
-    way: Callable[[], Route], site: str, keys: Keys, beat: float,
+    way: Callable[[], Route], site: str, keys: AgentKeys, beat: float,
     hear: Callable[[dict[str, Any]], None], *, versions: model.Versions = model.VERSIONS,
 ) -> AsyncIterator[HubConnection]:  # fmt: skip
     """Connect as the agent of a site, with whatever proves it."""

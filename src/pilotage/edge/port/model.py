@@ -1,10 +1,11 @@
-"""The verbs of the bus as frames, and the versions of them that are understood."""
+"""The verbs of the bus as frames, and the supported versions."""
 
 from __future__ import annotations
 
 import msgspec
 
 from pilotage.base import errors
+from pilotage.bus.port import MessageHeader
 from pilotage.pilot import messages
 from pilotage.pilot.messages import Message
 
@@ -47,7 +48,7 @@ class Unsubscribe(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """Say that deliveries are dealt with, or go back."""
+    """Acknowledge deliveries, or return them."""
 
     tags: tuple[int, ...]
     done: bool = True
@@ -64,17 +65,12 @@ class Ping(Message, frozen=True):
     """Ask whether the other side is there."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class DeliveryFrame(MessageHeader, frozen=True, kw_only=True):
     """A message for a subscriber."""
 
     #: The subscription.
     to: int
-    tag: int
-    topic: str
     body: str
-    key: str = ""
-    user: str = ""
-    again: bool = False
 
 
 Verb = Publish | Request | Subscribe | Unsubscribe | Ack | Reply | Ping
@@ -91,7 +87,7 @@ Versions = tuple[int, int]
 
 
 def agree(theirs: Versions, ours: Versions = VERSIONS) -> int:
-    """Return the newest version that both sides speak; say which is to be upgraded if none is."""
+    """Return the newest common version; raise an error that names the side to be upgraded."""
     found = min(theirs[1], ours[1])
     if found < max(theirs[0], ours[0]):
         older = "agent" if theirs[1] < ours[0] else "hub"

@@ -1,4 +1,4 @@
-"""One connection of an agent at the hub: frames in, verbs of a bus called, answers out."""
+"""One connection of an agent at the hub: frames in, calls of a bus, answers out."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MOST_SUBSCRIPTIONS = 16
 _AHEAD = 256
 #: Deliveries that were acknowledged and may still be answered.
 _RECENT = 256
-#: Signs of life that may be missing, and the least and the most time between two, in seconds.
+#: Pings that may be missing, and the least and the most seconds between two.
 _MISSING = 3
 _BEATS_S = (1.0, 300.0)
 #: The longest that a request may be waited for, in seconds.
 _LONGEST_S = 60.0
 
 
-class Served:
+class AgentSession:
     """A connection on which an agent has proved its site."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Served:
         self._recent: OrderedDict[int, Message] = OrderedDict()
 
     async def run(self) -> None:
-        """Serve until the agent has gone, or says what cannot be."""
+        """Serve until the agent disconnects, or sends an invalid frame."""
         try:
             while True:
                 async with asyncio.timeout(self._patience):
@@ -66,12 +66,12 @@ class Served:
             await self._end()
 
     async def refuse(self, error: errors.PilotageError) -> None:
-        """Say why the connection ends."""
+        """Send the reason why the connection ends."""
         with contextlib.suppress(OSError, TimeoutError):
             await self._send(wire.refusal(None, 0, error))
 
     async def _end(self) -> None:
-        # Whoever cancels this, the connection is over and what was not acknowledged goes back.
+        # However this ends, the connection is over, and unacknowledged messages are returned.
         self._writer.close()
         for task in self._subscriptions.values():
             task.cancel()
@@ -126,7 +126,7 @@ class Served:
                 await self._send(frame)
 
     async def _send(self, frame: bytes) -> None:
-        """Send; who does not read has the connection cut."""
+        """Send; close the connection of a peer that does not read."""
         self._writer.write(frame)
         try:
             async with asyncio.timeout(self._patience):
@@ -156,7 +156,7 @@ class Served:
         except (OSError, TimeoutError):
             self._writer.transport.abort()
         except Exception as error:  # noqa: BLE001 - who asked must not wait for ever
-            # Whoever tries again may use the same number.
+            # A retry may use the same number.
             self._subscriptions.pop(verb.id, None)
             await self._answer(verb, wire.refusal(verb.n, verb.p, _told(error)))
         finally:
@@ -182,9 +182,10 @@ class Served:
 
 
 def _delivery(to: int, one: Message) -> bytes:
-    made = model.Delivery(
-        to, one.tag, one.topic, one.body.decode(), one.key, one.user, again=one.again
-    )
+    made = model.DeliveryFrame(
+        to=to, tag=one.tag, topic=one.topic, body=one.body.decode(), key=one.key, user=one.user,
+        again=one.again,
+    )  # fmt: skip
     return msgspec.json.encode(made)
 
 

@@ -1,8 +1,8 @@
-"""The hub's end: all sites whose agents are connected to its port.
+"""The hub's side: all sites whose agents are connected to its port.
 
-Nothing is kept here. What the hub sends is a row of its store until the agent has it on disk, and
-what an agent sends is in the agent's own store until the hub has it on disk: each side confirms
-after its commit, and a connection that breaks confirms nothing.
+Nothing is stored here. A message of the hub is a row of its store until the agent has it on disk,
+and a message of an agent is in the agent's store until the hub has it on disk: each side confirms
+after its commit, and a broken connection confirms nothing.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class _Box:
         self._stirred.set()
 
     def settle(self, tag: int, *, done: bool) -> None:
-        """Take in that a message is dealt with, or is not to be dealt with now."""
+        """Confirm a message, or fail it."""
         if sent := self._held.pop(tag, None):
             self._stirred.set()
             sent.settle("" if done else "it was given back")
 
     def close(self, trouble: str) -> None:
-        """Have all senders keep what is not on disk here."""
+        """Fail all messages that are not on disk."""
         for sent in (*self._held.values(), *self._waiting):
             sent.settle(trouble)
         self._held.clear()
@@ -82,7 +82,7 @@ class _Box:
 class SiteLine:
     """The connection of one site's agent, with the bus as that agent may use it."""
 
-    def __init__(self, site: str, lines: Lines) -> None:
+    def __init__(self, site: str, lines: AgentLines) -> None:
         self.site = site
         #: Set when the connection is over, or another one of the site has taken its place.
         self.over = asyncio.Event()
@@ -90,7 +90,7 @@ class SiteLine:
         self._boxes: dict[str, _Box] = {}
 
     async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
-        """Take what the agent says, and return once the hub has it on disk."""
+        """Publish a message of the agent, and return once the hub has it on disk."""
         del heard
         if topic.startswith(_BEAT) and topic != f"{_BEAT}{self.site}":
             raise errors.Denied(f"this agent speaks for the site {self.site} alone")
@@ -115,7 +115,7 @@ class SiteLine:
             box.close(f"the agent of {self.site} does not listen any more")
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Take in that the agent has messages on disk."""
+        """Confirm that the agent has messages on disk."""
         await checkpoint()
         for one in (message, *more):
             for box in self._boxes.values():
@@ -125,7 +125,7 @@ class SiteLine:
         """Answer nothing: an agent has no questions to the hub."""
         del body, within
         await checkpoint()
-        raise errors.Unheard(f"nobody answers {topic!r}")
+        raise errors.Unheard(f"no one answers {topic!r}")
 
     def send(self, message: Message) -> asyncio.Future[None]:
         """Have a message delivered; what is returned ends once the agent has it on disk."""
@@ -137,7 +137,7 @@ class SiteLine:
         return sent.done
 
 
-class Lines:
+class AgentLines:
     """The bus between this hub and the agents that are connected to its port."""
 
     #: There is always a way to listen at one's own port.
@@ -162,7 +162,7 @@ class Lines:
         await self._changed.wait()
 
     def open(self, site: str) -> SiteLine:
-        """Let the agent of a site speak; the connection that it had before is over."""
+        """Register the connection of a site; an earlier one is over."""
         if before := self._lines.get(site):
             self.close(before)
         line = self._lines[site] = SiteLine(site, self)
@@ -181,18 +181,21 @@ class Lines:
         self._changed = asyncio.Event()
 
     def listens(self, topic: str) -> None:
-        """Say that an agent has begun to listen to a topic."""
+        """Note that an agent has subscribed to a topic."""
         for tell in self.on_listen:
             tell(topic)
 
     async def take(self, site: str, topic: str, body: bytes, key: str) -> None:
-        """Give what an agent says to all who subscribed here; return once each has it on disk."""
+        """Deliver a message of an agent to all subscribers; return once each has it on disk."""
         boxes = [box for pattern, box in self._boxes if matches(pattern, topic)]
         if not boxes:
             raise errors.Unavailable("the hub does not listen to sites yet")
         waiting = []
         for box in boxes:
-            sent = _Sent(Message(topic, body, key, next(self._tags), _unheard, site))
+            tag = next(self._tags)
+            sent = _Sent(
+                Message(topic=topic, body=body, key=key, tag=tag, reply=_unheard, user=site)
+            )
             box.put(sent)
             waiting.append(sent.done)
         await _all(waiting)
@@ -218,7 +221,7 @@ class Lines:
             entry[1].close("the hub does not listen to sites now")
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Say that messages are on disk; the agents that sent them are told so."""
+        """Confirm to the agents that their messages are on disk."""
         await checkpoint()
         for one in (message, *more):
             for _, box in self._boxes:
@@ -247,7 +250,8 @@ class Lines:
         line = self._lines.get(site)
         if line is None:
             raise errors.Unheard(f"the agent of the site {site} is not connected")
-        return line.send(Message(topic, body, key, next(self._tags), reply))
+        tag = next(self._tags)
+        return line.send(Message(topic=topic, body=body, key=key, tag=tag, reply=reply))
 
 
 async def _all(waiting: Sequence[asyncio.Future[None]]) -> None:
@@ -259,7 +263,7 @@ async def _all(waiting: Sequence[asyncio.Future[None]]) -> None:
         raise errors.Unavailable("it was not put on disk in time") from error
     finally:
         for one in waiting:
-            # What fails later fails for nobody.
+            # Later failures have no caller any more.
             if not one.done():
                 one.cancel()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.edge.view import Broker
+from pilotage.edge.view import BrokerView
 from pilotage.flow.records import StoryLine
 from pilotage.flow.view import FlowSummary as FlowRow
 from pilotage.flow.view import StepSummary, TaskDetail
@@ -249,7 +249,7 @@ class SiteList(msgspec.Struct, frozen=True):
 
     sites: list[SiteStatus]
     #: State of the broker of edge sites; nothing if there is none.
-    broker: Broker | None
+    broker: BrokerView | None
 
 
 class Pools(msgspec.Struct, frozen=True):

@@ -190,7 +190,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING job, number;
 UPDATE edge_message SET tries = tries + 1, after = :after WHERE id = :id;
 
 -- name: edge_message_doubt
--- A message that nobody took before may have arrived.
+-- A message that was returned as undeliverable before may have arrived.
 UPDATE edge_message SET tries = 0 WHERE id = :id;
 
 -- name: edge_job_drop

@@ -21,8 +21,9 @@ import msgspec
 
 from pilotage.batch.malleable import Bounds, Gap
 from pilotage.batch.system import words
-from pilotage.batch.system.model import BatchError, BatchQueue, Call, Order, Said
+from pilotage.batch.system.model import BatchError, Call, Order, Said
 from pilotage.batch.system.tools import asked, body
+from pilotage.bus.model import BatchQueue
 
 from . import listing, orders
 
@@ -166,7 +167,8 @@ def queues(seen: Seen) -> list[BatchQueue]:
                 name=name, default=one.default, open=one.up, nodes=len(nodes),
                 free_nodes=sum(node.free == node.cpus for node in nodes),
                 cpus=max((node.cpus for node in nodes), default=0),
-                memory=max((node.memory for node in nodes), default=0), time=one.longest,
+                memory=max((node.memory for node in nodes), default=0),
+                time=0.0 if math.isinf(one.longest) else one.longest,
             )
         )  # fmt: skip
     return found

@@ -1,7 +1,7 @@
-"""How many jobs go on at once: by user, by queue and in all. The others wait, the oldest first.
+"""Limits on jobs at once: by user, by queue and in total. Other jobs wait, the oldest first.
 
-What waits for one user's room or one queue's does not keep others waiting. All is decided in the
-transactions that change it, so that no limit is ever passed.
+Jobs that wait for room of one user or queue do not delay others. Limits are checked in the
+transactions that change the counts, so that none is ever exceeded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
-from pilotage.agent.settings import Limits, Settings
+from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.job import moves
 from pilotage.job.model import State
 from pilotage.job.retry import Next
@@ -20,15 +20,15 @@ from pilotage.store import Db, Writer
 #: Seconds between two looks while jobs wait for room, and while none does.
 _SOON_S = 0.1
 _LATE_S = 0.5
-#: Jobs that may be let go on in one transaction.
+#: Jobs that are started in one transaction at most.
 _MOST = 500
 
 #: A user and a queue.
 Group = tuple[str, str]
 
 
-class Going:
-    """How many jobs go on."""
+class ActiveJobs:
+    """Counts of active jobs by user and queue."""
 
     def __init__(self, counts: Mapping[Group, int]) -> None:
         """Take how many there are by user and queue."""
@@ -45,8 +45,8 @@ class Going:
         self.users[user] = self.users.get(user, 0) + count
         self.queues[queue] = self.queues.get(queue, 0) + count
 
-    def why_not(self, group: Group, limits: Limits) -> str:
-        """Say why one more must wait; nothing if it need not."""
+    def why_not(self, group: Group, limits: RunningLimits) -> str:
+        """Return why one more must wait; empty if it need not."""
         user, queue = group
         bounds = (
             (self.all, limits.jobs, "jobs go on here"),
@@ -64,49 +64,52 @@ class Going:
 
 
 def grant(
-    waiting: Mapping[Group, Sequence[int]], going: Going, limits: Limits, most: int = _MOST
+    waiting: Mapping[Group, Sequence[int]],
+    active: ActiveJobs,
+    limits: RunningLimits,
+    most: int = _MOST,
 ) -> list[int]:
-    """Choose the jobs that may go on now, the oldest first, and count them."""
+    """Choose the jobs that may start now, the oldest first, and count them."""
     chosen: list[int] = []
     heads = [(jobs[0], group, 0) for group, jobs in waiting.items() if jobs]
     heapq.heapify(heads)
     while heads and len(chosen) < most:
         job, group, at = heapq.heappop(heads)
-        if going.why_not(group, limits):
+        if active.why_not(group, limits):
             continue
-        going.add(group)
+        active.add(group)
         chosen.append(job)
         if at + 1 < len(waiting[group]):
             heapq.heappush(heads, (waiting[group][at + 1], group, at + 1))
     return chosen
 
 
-def settle(db: Db, limits: Limits, now: float) -> tuple[Going, int]:
-    """Let go on what there is room for; return what goes on then, and how many were let."""
-    going = Going({(user, queue): count for user, queue, count in db.rows("edge_going")})
+def settle(db: Db, limits: RunningLimits, now: float) -> tuple[ActiveJobs, int]:
+    """Start waiting jobs within the limits; return the active jobs, and how many were started."""
+    active = ActiveJobs({(user, queue): count for user, queue, count in db.rows("edge_going")})
     groups = [(user, queue) for user, queue, _ in db.rows("edge_waiting_groups")]
     attempts: dict[int, int] = {}
     waiting: dict[Group, list[int]] = {}
     for user, queue in groups:
-        if going.why_not((user, queue), limits):
+        if active.why_not((user, queue), limits):
             continue
         rows = db.rows("edge_waiting_of", user=user, queue=queue, most=_MOST)
         attempts.update(rows)
         waiting[user, queue] = [job for job, _ in rows]
-    chosen = grant(waiting, going, limits)
+    chosen = grant(waiting, active, limits)
     for job in chosen:
         moves.move(db, job, attempts[job], State.WAITING, Next(State.QUEUED, ""), now=now)
-    return going, len(chosen)
+    return active, len(chosen)
 
 
-class Caps:
-    """Looks from time to time whether jobs that wait may go on."""
+class JobLimits:
+    """Starts waiting jobs when the limits allow it."""
 
     def __init__(
         self, writer: Writer, settings: Callable[[], Settings], now: Callable[[], float],
-        poke: Callable[[], None], pilots: Callable[[Db, Going, float], int],
+        poke: Callable[[], None], pilots: Callable[[Db, ActiveJobs, float], int],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. `pilots` lets those of hubs go on."""
+        """Prepare; `run` starts it. `pilots` starts those of hubs."""
         self._writer = writer
         self._settings = settings
         self._now = now
@@ -125,5 +128,5 @@ class Caps:
         waiting = int(db.value("edge_waiting_count"))
         if not waiting:
             return 0, 0
-        going, let = settle(db, self._settings().limits, self._now())
-        return waiting, let + self._pilots(db, going, self._now())
+        active, let = settle(db, self._settings().limits, self._now())
+        return waiting, let + self._pilots(db, active, self._now())

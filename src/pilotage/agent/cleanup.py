@@ -1,7 +1,7 @@
-"""What is over is kept for a while and then removed: rows first, files after.
+"""Removal of jobs that ended long ago: rows first, files after.
 
-Who is killed in between leaves only litter, which the next sweep finds: a folder is removed when
-the store does not know its job any more, so that of a live job never is.
+A crash in between leaves only files, which the next sweep finds: a folder is removed when its job
+is no longer in the store, so the folder of a live job never is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anyio.to_thread import run_sync
 
 from pilotage.agent import records
 from pilotage.agent.data import FOLDER
-from pilotage.agent.settings import Keep, Settings
+from pilotage.agent.settings import KeepTimes, Settings
 from pilotage.base import text, units
 from pilotage.job import purge
 from pilotage.store import Db, Writer
@@ -37,8 +37,8 @@ _TRASH = ".trash"
 _NAME = re.compile(r"([0-9]+)\.[0-9]+(\.(in|out|json|lock|part))?")
 
 
-class Janitor:
-    """Forgets jobs that ended long ago, and removes what they left."""
+class Cleanup:
+    """Removes jobs that ended long ago, and their files."""
 
     def __init__(
         self, state: Path, writer: Writer, settings: Callable[[], Settings],
@@ -61,7 +61,7 @@ class Janitor:
             await anyio.sleep(_pause(self._settings().keep))
 
     async def forget(self) -> int:
-        """Forget what has been kept for long enough; say how many jobs that were."""
+        """Remove what has been kept for long enough; return the number of jobs."""
         keep, now = self._settings().keep, self._now()
         before = now - units.seconds(keep.refused)
         await self._writer.run(lambda db: records.forget_refused(db, before))
@@ -79,7 +79,7 @@ class Janitor:
         return count
 
     async def sweep(self) -> bool:
-        """Remove what the store knows nothing of; say whether all of it could be looked at."""
+        """Remove files of jobs that are not in the store; return whether all were checked."""
         root = self._root()
         places = [self._state / FOLDER, *([Path(root) / FOLDER] if root else [])]
         for place in places:
@@ -92,13 +92,13 @@ class Janitor:
         return root is not None
 
 
-def _pause(keep: Keep) -> float:
-    """Look often enough that nothing is kept much longer than it is to be."""
+def _pause(keep: KeepTimes) -> float:
+    """Return the pause between checks, short against the shortest retention."""
     shortest = min(units.seconds(one) for one in (keep.done, keep.failed, keep.refused))
     return min(_LOOK_S, max(1.0, shortest / 10))
 
 
-def _forget(db: Db, keep: Keep, now: float) -> tuple[int, list[str]] | None:
+def _forget(db: Db, keep: KeepTimes, now: float) -> tuple[int, list[str]] | None:
     done, failed = now - units.seconds(keep.done), now - units.seconds(keep.failed)
     rows = db.rows("edge_purgeable", done=done, failed=failed, most=_AT_ONCE)
     found = [int(row[0]) for row in rows]
@@ -110,7 +110,7 @@ def _gone(db: Db, numbers: list[int]) -> set[int]:
 
 
 def _names(place: Path) -> list[list[tuple[int, str]]]:
-    """List what belongs to attempts, so many at a time."""
+    """List files of attempts in batches."""
     try:
         found = sorted(os.listdir(place))
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def _names(place: Path) -> list[list[tuple[int, str]]]:
 
 
 def _discard(place: Path, names: list[str]) -> None:
-    """Take things out of sight at once; to remove them may take long."""
+    """Move files to the trash folder; removing them may take long."""
     if not names:
         return
     trash = place / _TRASH
@@ -157,7 +157,7 @@ def _empty(trash: Path) -> None:
 
 
 def _open(top: Path) -> None:
-    """Let us into folders that a payload has shut."""
+    """Make folders accessible that a payload has made inaccessible."""
     top.chmod(0o700)
     for folder, folders, _ in os.walk(top):
         for name in folders:

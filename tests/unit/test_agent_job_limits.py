@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotage.agent import caps, records
+from pilotage.agent import job_limits, records
 from pilotage.agent.admission import judge
-from pilotage.agent.caps import Caps, Going, grant
-from pilotage.agent.ingest import enter
-from pilotage.agent.model import Arrival
-from pilotage.agent.settings import Limits
+from pilotage.agent.ingest import store_messages
+from pilotage.agent.job_limits import ActiveJobs, JobLimits, grant
+from pilotage.agent.model import JudgedMessage
+from pilotage.agent.settings import RunningLimits
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Job, State
@@ -30,13 +30,13 @@ USERS, QUEUES = ("alice", "bob", "carol"), ("", "long", "short")
 GROUPS = st.tuples(st.sampled_from(USERS), st.sampled_from(QUEUES))
 BOUND = st.integers(0, 4)
 LIMITS = st.builds(
-    Limits, jobs=BOUND, user=BOUND, queue=BOUND,
+    RunningLimits, jobs=BOUND, user=BOUND, queue=BOUND,
     users=st.dictionaries(st.sampled_from(USERS), BOUND, max_size=2),
     queues=st.dictionaries(st.sampled_from(QUEUES), BOUND, max_size=2),
 )  # fmt: skip
 
 
-def passed(limits: Limits, groups: Counter[tuple[str, str]]) -> list[str]:
+def passed(limits: RunningLimits, groups: Counter[tuple[str, str]]) -> list[str]:
     """Name the limits that are passed."""
     users, queues = Counter[str](), Counter[str]()
     for (user, queue), count in groups.items():
@@ -50,18 +50,19 @@ def passed(limits: Limits, groups: Counter[tuple[str, str]]) -> list[str]:
 
 
 @given(st.lists(GROUPS, max_size=30), st.lists(GROUPS, max_size=10), LIMITS)
-def test_what_is_granted_fits_and_nothing_else_would(waits, goes, limits: Limits):
+def test_what_is_granted_fits_and_nothing_else_would(waits, goes, limits: RunningLimits):
     waiting: dict[tuple[str, str], list[int]] = {}
     for job, group in enumerate(waits):
         waiting.setdefault(group, []).append(job)
     before = Counter(goes)
-    chosen = grant(waiting, Going(before), limits)
+    chosen = grant(waiting, ActiveJobs(before), limits)
     after = before + Counter(waits[job] for job in chosen)
     if not passed(limits, before):
         assert passed(limits, after) == []
     # No job that was left could have gone on, and of each group the oldest went.
     assert all(
-        Going(after).why_not(waits[job], limits) for job in set(range(len(waits))) - set(chosen)
+        ActiveJobs(after).why_not(waits[job], limits)
+        for job in set(range(len(waits))) - set(chosen)
     )
     for jobs_ in waiting.values():
         taken = [job for job in jobs_ if job in chosen]
@@ -70,11 +71,11 @@ def test_what_is_granted_fits_and_nothing_else_would(waits, goes, limits: Limits
 
 def test_one_users_jobs_do_not_keep_anothers_waiting():
     waiting = {("alice", ""): list(range(1000)), ("bob", ""): [5000]}
-    assert grant(waiting, Going({}), Limits(user=2)) == [0, 1, 5000]
+    assert grant(waiting, ActiveJobs({}), RunningLimits(user=2)) == [0, 1, 5000]
 
 
 def test_no_limit_means_any_number():
-    assert len(grant({("a", ""): list(range(300))}, Going({}), Limits())) == 300
+    assert len(grant({("a", ""): list(range(300))}, ActiveJobs({}), RunningLimits())) == 300
 
 
 @pytest.fixture
@@ -83,11 +84,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def post(db: Db, key: str, user: str, queue: str, limits: Limits) -> None:
+def post(db: Db, key: str, user: str, queue: str, limits: RunningLimits) -> None:
     known = posted.settings(limits=limits)
     body = posted.body(key=key, queue=queue)
     verdict = judge(body, user, lambda _: posted.app(), known)
-    enter(db, [Arrival(user, "job.mira", body, verdict)], known, 1.0)
+    store_messages(db, [JudgedMessage(user, "job.mira", body, verdict)], known, 1.0)
 
 
 def over(db: Db, job: Job) -> None:
@@ -131,19 +132,19 @@ def going(store: Store) -> Counter[tuple[str, str]]:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, LIMITS)
-def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: Limits):
+def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: RunningLimits):
     with posted.store(tmp_path_factory.mktemp("s")) as store:
         for at, (verb, (user, queue), pick) in enumerate(steps):
             known = store.jobs()
             if verb == "post":
                 store.writer.do(partial(post, key=f"k{at}", user=user, queue=queue, limits=limits))
             elif verb == "look":
-                store.writer.do(partial(caps.settle, limits=limits, now=3.0))
+                store.writer.do(partial(job_limits.settle, limits=limits, now=3.0))
             elif known:
                 store.writer.do(partial(change, job=known[pick % len(known)], verb=verb))
             assert passed(limits, going(store)) == []
-        store.writer.do(partial(caps.settle, limits=limits, now=3.0))
-        final = Going(going(store))
+        store.writer.do(partial(job_limits.settle, limits=limits, now=3.0))
+        final = ActiveJobs(going(store))
         for one in store.jobs():
             if one.state is State.WAITING:
                 facts = records.facts(store.db, one.id)
@@ -151,7 +152,7 @@ def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: 
 
 
 def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
-    known = posted.settings(limits=Limits(user=1))
+    known = posted.settings(limits=RunningLimits(user=1))
     poked = anyio.Event()
 
     async def story() -> None:
@@ -161,7 +162,7 @@ def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
         assert [one.state for one in store.jobs()] == ["queued", "waiting", "waiting"]
         assert "1 jobs of alice go on, and 1 are the most" in store.jobs()[1].reason
         async with anyio.create_task_group() as tasks:
-            look = Caps(store.writer, lambda: known, lambda: 9.0, poked.set, lambda *_: 0)
+            look = JobLimits(store.writer, lambda: known, lambda: 9.0, poked.set, lambda *_: 0)
             tasks.start_soon(look.run)
             store.writer.do(lambda db: moves.cancel(db, jobs.get(db, 1), now=2.0))
             with anyio.fail_after(20):
@@ -173,7 +174,7 @@ def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
 
 
 def test_a_look_takes_as_long_with_many_jobs_as_with_few(store: Store):
-    known = posted.settings(limits=Limits(user=1))
+    known = posted.settings(limits=RunningLimits(user=1))
     for at in range(400):
         user = USERS[at % 2]
         # All of them in a few transactions.
@@ -181,4 +182,4 @@ def test_a_look_takes_as_long_with_many_jobs_as_with_few(store: Store):
     store.writer.do(lambda _: None)
     rows = store.db.rows("edge_waiting_groups")
     assert sorted(rows) == [("alice", "", 199), ("bob", "", 199)]
-    assert store.writer.do(lambda db: caps.settle(db, known.limits, 2.0))[1] == 0
+    assert store.writer.do(lambda db: job_limits.settle(db, known.limits, 2.0))[1] == 0

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.agent import janitor as janitor_
+from pilotage.agent import cleanup as janitor_
 from pilotage.agent import records
 from pilotage.agent import settings as settings_
-from pilotage.agent.janitor import Janitor
-from pilotage.agent.model import Refusal
+from pilotage.agent.cleanup import Cleanup
+from pilotage.agent.model import RefusedMessage
 from pilotage.hub.project import Project
 from pilotage.job import moves
 from pilotage.job.model import State
@@ -41,10 +41,10 @@ def writer(edge: Edge) -> Iterator[Writer]:
     made.close()
 
 
-def janitor(edge: Edge, writer: Writer, now: float, root: Path | None) -> Janitor:
+def janitor(edge: Edge, writer: Writer, now: float, root: Path | None) -> Cleanup:
     found = settings_.read(edge.root / "agent.toml")
     place = str(root) if root else None
-    return Janitor(edge.root / ".pilotage", writer, lambda: found, lambda: now, lambda: place)
+    return Cleanup(edge.root / ".pilotage", writer, lambda: found, lambda: now, lambda: place)
 
 
 def end(edge: Edge, job: int, state: State, *, said: bool = True) -> None:
@@ -123,8 +123,8 @@ async def test_without_a_connection_it_comes_again(edge, writer):
 
 
 async def test_refused_messages_are_forgotten_too(edge, writer):
-    one = Refusal("d" * 64, 1000.0, ALICE, "job.edge", "denied", "no", 2, b"{}", 1)
-    writer.do(lambda db: records.bury(db, one))
+    one = RefusedMessage("d" * 64, 1000.0, ALICE, "job.edge", "denied", "no", 2, b"{}", 1)
+    writer.do(lambda db: records.store_refused(db, one))
     await janitor(edge, writer, 1000.0 + 29 * DAY, None).forget()
     assert len(writer.do(lambda db: records.refused(db, 10))) == 1
     await janitor(edge, writer, 1000.0 + 31 * DAY, None).forget()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -15,19 +14,18 @@ import msgspec
 
 from pilotage.agent import pilots
 from pilotage.agent.connection import home
-from pilotage.agent.data import EdgeData, Resends
-from pilotage.agent.live_settings import Followed
+from pilotage.agent.data import JobData, Resends
+from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Limits, Settings
+from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.base import errors
 from pilotage.base.supervise import Supervisor
 from pilotage.batch.connections import Ways
 from pilotage.batch.driver import Driver
 from pilotage.batch.place import Direct
-from pilotage.batch.system.model import BatchError, BatchQueue
+from pilotage.batch.system.model import BatchError
 from pilotage.batch.tunnels import Doors
-from pilotage.bus import model as bus
-from pilotage.bus.model import Scheduler
+from pilotage.bus.model import BatchQueue, Scheduler
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.data.transfer.version import Version
 from pilotage.link import connect
@@ -42,8 +40,8 @@ from pilotage.store import Db, Writer
 _LOOPBACK = "127.0.0.1:0"
 
 
-class Way(msgspec.Struct, frozen=True):
-    """Where bytes to one hub are taken."""
+class RelayRoute(msgspec.Struct, frozen=True):
+    """An address at which a relay to one hub listens."""
 
     url: str
     #: An address of the cluster, or one of this machine that a port of the login node leads to.
@@ -51,41 +49,41 @@ class Way(msgspec.Struct, frozen=True):
     proxy: str = ""
 
 
-def ways(settings: Settings) -> tuple[Way, ...]:
-    """Return where bytes are taken, for each hub that needs it."""
-    found = [Way(settings.relay.hub, settings.relay.listen)] if settings.relay.hub else []
-    found += [Way(one.url, one.relay, one.proxy) for one in settings.dialled.values()]
+def relay_routes(settings: Settings) -> tuple[RelayRoute, ...]:
+    """Return the relays that hubs need."""
+    found = [RelayRoute(settings.relay.hub, settings.relay.listen)] if settings.relay.hub else []
+    found += [RelayRoute(one.url, one.relay, one.proxy) for one in settings.dialled.values()]
     if through_login(settings):
         found = [msgspec.structs.replace(one, listen=_LOOPBACK) for one in found]
     return tuple(dict.fromkeys(one for one in found if one.listen))
 
 
 def through_login(settings: Settings) -> bool:
-    """Say whether pilots come through the login node that the agent reaches by SSH."""
+    """Return whether pilots come through the login node that the agent reaches by SSH."""
     return bool(settings.batch.host) and settings.batch.link == "relay"
 
 
-class Wayout:
-    """Carries bytes between pilots and hubs."""
+class Relays:
+    """Relays connections of pilots to hubs."""
 
-    def __init__(self, settings: Followed, parts: Supervisor) -> None:
-        """Get ready; nothing happens before `run`."""
+    def __init__(self, settings: LiveSettings, parts: Supervisor) -> None:
+        """Prepare; `run` starts it."""
         self._settings, self._parts = settings, parts
         #: The port here that leads to each hub, by its address.
         self._ports: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Carry bytes by the settings in force, until cancelled."""
+        """Relay by the current settings until cancelled."""
         while True:
-            asked = ways(self._settings())
+            asked = relay_routes(self._settings())
             async with anyio.create_task_group() as tasks:
                 for one in asked:
                     carry = functools.partial(self._carry, one)
                     tasks.start_soon(self._parts.keep, f"the relay to {one.url}", carry)
-                await self._settings.other(ways, asked)
+                await self._settings.other(relay_routes, asked)
                 tasks.cancel_scope.cancel()
 
-    async def _carry(self, way: Way) -> None:
+    async def _carry(self, way: RelayRoute) -> None:
         host, _, port = way.listen.rpartition(":")
         relay = Relay(connect.route(way.url, way.proxy or None))
         server = await relay.listen(host.strip("[]"), int(port))
@@ -100,7 +98,9 @@ class Wayout:
 
     async def link(self, doors: Doors, settings: Settings, url: str) -> str:
         """Return how pilots reach a hub; `settings` are those of what its orders come by."""
-        if not through_login(settings) or all(one.url != url for one in ways(self._settings())):
+        if not through_login(settings) or all(
+            one.url != url for one in relay_routes(self._settings())
+        ):
             return pilots.link(settings, url)
         port = self._ports.get(url)
         if port is None:
@@ -120,15 +120,15 @@ _ASK_S, _SOON_S = 60.0, 5.0
 _DOORS_S = 1.0
 
 
-class Work:
-    """Has jobs run, under the settings of each time."""
+class BatchSystem:
+    """Runs jobs at the batch system by the current settings."""
 
     def __init__(
-        self, project: ProjectFolder, settings: Followed, writer: Writer, queue: JobQueue,
+        self, project: ProjectFolder, settings: LiveSettings, writer: Writer, queue: JobQueue,
         registry: Registry, open_reader: Callable[[], Db],
         link: Callable[[Doors, Settings, str], Awaitable[str]],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. `link` returns how pilots reach a hub."""
+        """Prepare; `run` starts it. `link` returns how pilots reach a hub."""
         self._link = link
         self._project, self._settings, self._open_reader = project, settings, open_reader
         self._writer, self._queue, self._registry = writer, queue, registry
@@ -152,7 +152,7 @@ class Work:
         return None if self._settings().batch.host else self.root
 
     def scheduler(self, now: float) -> Scheduler:
-        """Say how the batch system is."""
+        """Return the state of the batch system."""
         driver = self._driver
         trouble = (driver.remote.trouble or driver.trouble) if driver else "not begun yet"
         if self._seen[0] == bool(trouble):
@@ -161,11 +161,11 @@ class Work:
         settings, (queues, seen) = self._settings(), self._queues
         return Scheduler(
             batch=settings.batch.batch, well=well, since=since, text=trouble[:_MOST_WORDS],
-            queues=told(queues, settings.limits), seen=seen,
+            queues=queue_facts(queues, settings.limits), seen=seen,
         )  # fmt: skip
 
     async def run(self) -> None:
-        """Have jobs run until cancelled; with other settings it is begun anew."""
+        """Run jobs until cancelled; restart when the settings of the batch system change."""
         program = await anyio.to_thread.run_sync(pack.archive)
         while True:
             settings = self._settings()
@@ -174,19 +174,19 @@ class Work:
                 tasks.start_soon(ways.show)
                 tasks.start_soon(ways.keep, settings.site, settings.batch, self._serve)
                 await self._settings.other(lambda one: one.batch, settings.batch)
-                _log.info("the batch system is begun with anew, under other settings")
+                _log.info("the settings of the batch system have changed: restarting it")
                 tasks.cancel_scope.cancel()
 
     async def _serve(self, name: str, driver: Driver, doors: Doors) -> None:
-        """Have jobs run while there is a driver."""
+        """Run jobs while the driver is connected."""
         self._driver = driver
-        data = EdgeData(
+        data = JobData(
             driver.remote, self._writer, self._project.state, self._registry, self._settings,
             self._project.clock.now, self._home, functools.partial(self._link, doors),
         )  # fmt: skip
         resends = Resends(
             driver.remote, self._writer, self._open_reader, self._registry, self._settings,
-            data.lanes, self._project.clock.now, self._home,
+            data.slots, self._project.clock.now, self._home,
         )  # fmt: skip
         place = config.place(self._project.settings, self._project.root)
         direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())
@@ -219,7 +219,7 @@ class Work:
         return found
 
     async def _open_doors(self, driver: Driver, doors: Doors) -> None:
-        """Keep the ways open for pilots that an earlier process had submitted."""
+        """Keep tunnels open for pilots that an earlier process had submitted."""
         while self._settings().batch.host:
             await driver.remote.ready()
             rows = await self._writer.run(lambda db: db.rows("edge_pilot_users"))
@@ -232,7 +232,7 @@ class Work:
             await anyio.sleep(_DOORS_S)
 
     async def _see(self, driver: Driver) -> None:
-        """Look now and then what queues have, if the batch system shows it."""
+        """Read the queues periodically, if the batch system shows them."""
         name = self._settings().batch.batch
         while True:
             await driver.remote.ready()
@@ -244,11 +244,11 @@ class Work:
                 self._queues = found, self._project.clock.now()
             except (BatchError, errors.PilotageError) as error:
                 # What was seen before has its age.
-                _log.info("what queues have is not known: %s", error)
+                _log.info("the queues cannot be read: %s", error)
             await anyio.sleep(_ASK_S)
 
     async def _ask(self, driver: Driver) -> None:
-        """Ask the batch system how it is while nothing of ours is there; else others do."""
+        """Check the batch system while it has no job of ours; otherwise the driver does."""
         name = self._settings().batch.batch
         while True:
             await driver.remote.ready()
@@ -262,13 +262,12 @@ class Work:
             await anyio.sleep(_SOON_S if driver.trouble else _ASK_S)
 
 
-def told(queues: Iterable[BatchQueue], limits: Limits) -> tuple[bus.BatchQueue, ...]:
-    """Write what queues have, and how many jobs this site lets into each, for a heartbeat."""
-    found: list[bus.BatchQueue] = []
+def queue_facts(queues: Iterable[BatchQueue], limits: RunningLimits) -> tuple[BatchQueue, ...]:
+    """Return queues for a heartbeat, with the number of jobs that this site allows in each."""
+    found: list[BatchQueue] = []
     for one in queues:
         if not _WORD.fullmatch(one.name) or len(found) == _MOST_QUEUES:
             continue
-        facts = msgspec.structs.asdict(one)
-        facts["time"] = 0.0 if math.isinf(one.time) else one.time
-        found.append(bus.BatchQueue(**facts, jobs=limits.queues.get(one.name, limits.queue)))
+        jobs = limits.queues.get(one.name, limits.queue)
+        found.append(msgspec.structs.replace(one, jobs=jobs))
     return tuple(found)

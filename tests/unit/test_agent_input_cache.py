@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage.agent.contents import FOLDER, SHARED, Contents
-from pilotage.agent.staging import Lanes
+from pilotage.agent.input_cache import FOLDER, SHARED, InputCache
+from pilotage.agent.staging import TransferSlots
 from pilotage.data.transfer.model import Item
 
 LARGE, SMALL = b"x" * SHARED, b"small"
@@ -20,7 +20,7 @@ class Site:
     """Folders of jobs, and what is kept beside them."""
 
     def __init__(self, root: Path, most: int = 10 * SHARED) -> None:
-        self.root, self.contents = root, Contents(lambda: most)
+        self.root, self.contents = root, InputCache(lambda: most)
 
     def has(
         self, name: str, body: bytes, *, user: str = "", copy: bool = False,
@@ -124,7 +124,7 @@ async def test_who_waits_for_a_server_lets_others_try(site: Site):
     order: list[str] = []
 
     async def patient() -> None:
-        lanes = Lanes(lambda: 1)
+        lanes = TransferSlots(lambda: 1)
         async with site.contents.turn("same") as turn, lanes.one(turn) as sleep:
             order.append("first")
             await sleep(0.05)
@@ -139,6 +139,6 @@ async def test_who_waits_for_a_server_lets_others_try(site: Site):
         tasks.start_soon(patient)
         tasks.start_soon(other)
     with anyio.move_on_after(0.02):
-        async with site.contents.turn("same") as turn, Lanes(lambda: 1).one(turn) as sleep:
+        async with site.contents.turn("same") as turn, TransferSlots(lambda: 1).one(turn) as sleep:
             await sleep(60)
     assert (order, site.contents._turns) == (["first", "other", "back"], {})

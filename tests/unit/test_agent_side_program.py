@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.agent import aside
+from pilotage.agent import side_program
 from pilotage.base import errors
 from tests.hands import wait_for
 
@@ -33,7 +33,7 @@ async def run(folder: Path, script: str, *args: str, seconds: float = 60.0) -> s
     """Run a script, and return what it wrote."""
     output, lock = folder.parent / "kept" / "out", folder.parent / "kept" / "lock"
     argv = [program(folder, script), *args]
-    await aside.run(
+    await side_program.run(
         argv, folder=str(folder), env={"GIVEN": "a b"}, lock=lock, output=output, seconds=seconds
     )
     return output.read_text()
@@ -131,7 +131,7 @@ async def test_who_is_called_off_while_a_lock_is_waited_for_does_not_keep_it(fol
 
 async def test_a_program_that_is_not_there_is_said_so(folder):
     with pytest.raises(errors.JobFailed, match="failed with status"):
-        await aside.run(
+        await side_program.run(
             ["/nowhere/program"], folder=str(folder), env={}, lock=folder.parent / "lock",
             output=folder.parent / "out",
         )  # fmt: skip

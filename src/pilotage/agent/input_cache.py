@@ -1,9 +1,9 @@
-"""Inputs by content: what one job of a site has brought need not be brought for the next.
+"""A cache of inputs by content, so that jobs with the same inputs fetch them once.
 
-A large file is one file for all jobs that read it, and read-only. A small one, and whatever a job
-writes over, is a copy. Who changes a shared file all the same changes the time in its name, by
-which that is noticed: no later job gets it. Each sender of jobs has files of its own, so that to
-know a digest is not enough to have the file of another.
+A large file is shared, read-only, by all jobs that read it. Small files, and files that a job
+overwrites, are copied. A job that changes a shared file all the same changes its modification time,
+which is in the name: no later job gets it. Each sender has files of its own, so that to know a
+digest is not enough to get the file of another user.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ class _Kept(NamedTuple):
     mtime: int
 
 
-class Turn:
-    """The right to bring some content; who only waits for a server leaves it to others."""
+class CacheTurn:
+    """The right to fetch some content; it is released while waiting for a server."""
 
     def __init__(self, lock: anyio.Lock) -> None:
         self._lock = lock
         self._mine = False
 
     async def take(self) -> None:
-        """Have it, as soon as others have not."""
+        """Wait for the turn."""
         await self._lock.acquire()
         self._mine = True
 
     def leave(self) -> None:
-        """Let others have it."""
+        """Release the turn."""
         if self._mine:
             self._mine = False
             self._lock.release()
 
 
-class Contents:
+class InputCache:
     """Files that jobs of this site have read, up to a limit; threads may share it."""
 
     def __init__(self, most: Callable[[], int]) -> None:
@@ -70,11 +70,11 @@ class Contents:
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[Turn]:
-        """Bring some content alone: others that want the same wait, and find it here then."""
+    async def turn(self, key: str) -> AsyncIterator[CacheTurn]:
+        """Fetch some content alone: others that want the same wait, and find it in the cache."""
         lock, users = self._turns.get(key, (anyio.Lock(), 0))
         self._turns[key] = (lock, users + 1)
-        turn = Turn(lock)
+        turn = CacheTurn(lock)
         try:
             await turn.take()
             yield turn
@@ -84,7 +84,7 @@ class Contents:
             if users > 1:
                 self._turns[key] = (lock, users - 1)
 
-    def of(self, jobs: str, user: str, *, copy: bool) -> Shelf:
+    def of(self, jobs: str, user: str, *, copy: bool) -> UserCache:
         """Return what is kept for a sender beside the folders of jobs.
 
         With `copy` nothing of it is shared.
@@ -93,7 +93,7 @@ class Contents:
             if self._folder != os.path.join(jobs, FOLDER):
                 self._folder = os.path.join(jobs, FOLDER)
                 self._known = _load(self._folder)
-        return Shelf(self, user, copy)
+        return UserCache(self, user, copy)
 
     def take(self, key: str, path: str, *, executable: bool | None, copy: bool) -> int:
         """Put content in a place; return its bytes, and -1 if it is not here.
@@ -158,10 +158,10 @@ class Contents:
                 os.unlink(found.path)
 
 
-class Shelf(msgspec.Struct, frozen=True):
-    """What is kept, for one input of a job; see `payload.transfer.fetch.Known`."""
+class UserCache(msgspec.Struct, frozen=True):
+    """The cache as one sender sees it; see `data.transfer.fetch.Known`."""
 
-    contents: Contents
+    contents: InputCache
     #: Who has sent the job.
     user: str
     #: Whether the job gets files of its own, since it writes over them.

@@ -1,9 +1,8 @@
-"""Programs of an application that run beside its jobs, at the agent's own host.
+"""Programs of an application that run before or after a job, on the agent's own host.
 
-What runs before or after a job gets no shell, a clean environment, the folder of the job, and an
-hour, also of processors. It holds a lock for as long as anything of it lives: whoever comes later,
-perhaps after the agent was killed, ends all that still holds the lock, so that nothing ever runs
-twice at once.
+They get no shell, a clean environment, the folder of the job, and one hour of time and of CPU. Each
+holds a lock while any of its processes lives: a later run, perhaps after the agent was killed, ends
+all processes that still hold the lock, so that a program never runs twice at once.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from pilotage.agent.app import bounded
 from pilotage.agent.app.parser import CLEAN
 from pilotage.base import errors, text, units
 
-#: It is ended after so long, in seconds.
+#: Seconds after which it is ended.
 TIME_S = 3600.0
-#: So many bytes of the last line that it wrote are told if it fails.
+#: Bytes of its last line that are reported if it fails.
 _TOLD = 500
 #: How often those who hold a lock are looked for, and how long after each time, in seconds.
 _TRIES, _TRY_S = 50, 0.1
@@ -89,7 +88,7 @@ async def _start(
 async def _take(lock: Path) -> int:
     """Take a lock, and end whatever an earlier process left that has it."""
     for _ in range(_TRIES):
-        # Not in a thread: who is called off meanwhile would never let go of it.
+        # Not in a thread: a task that is cancelled meanwhile would never release it.
         if (file := _try(lock)) is not None:
             return file
         await anyio.to_thread.run_sync(sweep, lock)
@@ -98,7 +97,7 @@ async def _take(lock: Path) -> int:
 
 
 def _try(lock: Path) -> int | None:
-    """Take a lock if nobody has it."""
+    """Take a lock if it is free."""
     lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
