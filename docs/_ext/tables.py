@@ -126,7 +126,7 @@ def _toml(default: str) -> str:
 def site_keys() -> str:
     """Write the keys of a site's file."""
     parts = []
-    for owner, head in ((site.Site, ""), (site.Defaults, "### `[defaults]`\n\n")):
+    for owner, head in ((site.SiteSettings, ""), (site.Defaults, "### `[defaults]`\n\n")):
         rows = [_setting(field) for field in facts.fields(owner) if field.name != "defaults"]
         about = f"{facts.sentence(owner)}\n\n" if head else ""
         parts.append(head + about + table(("key", "type", "default", "meaning"), rows))
@@ -358,7 +358,7 @@ def agent_keys() -> str:
         (agent.Limits, "### `[limits]`\n\n"),
         (agent.Keep, "### `[keep]`\n\n"),
         (agent.Relay, "### `[relay]`\n\n"),
-        (keys.Keys, "### `[credentials.HOST]`\n\n"),
+        (keys.Credentials, "### `[credentials.HOST]`\n\n"),
     ):
         about = f"{facts.sentence(owner)}\n\n" if head else ""
         rows = [_setting(field) for field in facts.fields(owner)]

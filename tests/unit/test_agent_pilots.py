@@ -17,7 +17,7 @@ from pilotage.agent.model import Accepted, Arrival, Refused
 from pilotage.agent.settings import Bus, Hub, Relay, Settings
 from pilotage.agent.settings import Limits as Caps
 from pilotage.base import errors
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job import records as jobs
@@ -175,7 +175,7 @@ def test_pilots_go_to_hubs_that_the_administrator_named():
     stranger = {**ORDER, "hub": "https://evil.example.org:8420"}
     assert "`hubs` in apps/pilot.toml" in refused(body(config=stranger))
     assert "`hubs` in apps/pilot.toml" in refused(body(), app=App(takes="pilot", limits=LIMITS))
-    slurm = posted.settings(batch=Site(batch="slurm"))
+    slurm = posted.settings(batch=SiteSettings(batch="slurm"))
     plain = App(takes="pilot", hubs=("http://h:1",), limits=LIMITS)
     order = body(config={**ORDER, "hub": "http://h:1"})
     assert "use https" in refused(order, app=plain, settings=slurm)
@@ -206,7 +206,7 @@ def order(**more: Any) -> Job:
 
 def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret():
     job = order(resources={"cpus": 2}, wall_time=600)
-    batch = Site(
+    batch = SiteSettings(
         batch="slurm", python="/usr/bin/python3", readable=("/cvmfs",), cache_folder="/scratch/c"
     )
     settings = posted.settings(batch=batch)
@@ -226,7 +226,7 @@ def test_pilots_go_through_the_relay_of_the_agent():
     through = posted.settings(relay=Relay(hub=f"{URL}/", listen="10.0.0.1:8421"))
     assert pilots.link(through, URL) == "relay:10.0.0.1:8421"
     assert pilots.link(through, "https://other:1") == "direct"
-    batch = Site(batch="local", login="login1")
+    batch = SiteSettings(batch="local", login="login1")
     anywhere = posted.settings(relay=Relay(hub=URL, listen="0.0.0.0:8421"), batch=batch)
     assert pilots.link(anywhere, URL) == "relay:login1:8421"
     own = posted.settings(bus=Bus(), hub=Hub(url=URL, relay="10.0.0.2:8421"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.bucket import QueuedJob
 from pilotage.match.negotiate import Matcher
@@ -31,7 +31,7 @@ def offered(rows: dict[str, PoolRow], *jobs: dict[str, Any]) -> dict[str, float]
         spec = JobSpec(Command(("x",)), "x", resources=Resources(**facts))
         cluster = matcher.clusters.of(spec, "ann")
         matcher.add(QueuedJob(number, 0, "ann", cluster, ""), NOW)
-    sites = {"a": Site(batch="local")}
+    sites = {"a": SiteSettings(batch="local")}
     none: dict[str, list[PoolPilot]] = {name: [] for name in POOLS}
     waiting = Waiting(matcher, POOLS, sites, none, rows, NOW, lambda _: True)
     return {

@@ -32,13 +32,13 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
 from pilotage.agent.staging import Errand, Lanes
 from pilotage.base import crash, errors, text, units
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.remote import Remote
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.job import BatchJob, ItemFolder
 from pilotage.batch.streams import Streams
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job, Left
-from pilotage.data.transfer.kind.hub import Home
-from pilotage.data.transfer.patience import Told
+from pilotage.data.transfer.kind.hub import HubAddress
+from pilotage.data.transfer.retrying import Told
 from pilotage.edge import folders
 from pilotage.edge.order import PILOT
 from pilotage.job import moves
@@ -61,9 +61,9 @@ class EdgeData:
     """Sees to the data of all jobs of an agent."""
 
     def __init__(
-        self, remote: Remote, writer: Writer, state: Path, registry: Registry,
+        self, remote: SiteConnection, writer: Writer, state: Path, registry: Registry,
         settings: Callable[[], Settings], now: Callable[[], float],
-        home: Callable[[str], Home | None] = lambda _: None, link: Link = _direct,
+        home: Callable[[str], HubAddress | None] = lambda _: None, link: Link = _direct,
     ) -> None:  # fmt: skip
         """Keep what must outlive the agent below `state`; settings may change.
 
@@ -93,12 +93,12 @@ class EdgeData:
         """One job's data may take a minute and another's a day."""
         return True
 
-    def brings(self, one: Guest) -> bool:
+    def brings(self, one: BatchJob) -> bool:
         """Every job has a folder of its own, which must be there."""
         del one
         return True
 
-    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+    async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
         """Bring what jobs have written so far to where commands look for it."""
         await self._streams.bring(some)
 
@@ -111,7 +111,7 @@ class EdgeData:
 
     # -- before the job --------------------------------------------------------------------------
 
-    async def bring(self, one: Guest) -> None:
+    async def bring(self, one: BatchJob) -> None:
         """Have the folder of a job ready, and say in the guest what runs there."""
         with self._working():
             job, user = await self._writer.run(lambda db: _asked(db, one))
@@ -133,7 +133,7 @@ class EdgeData:
             one.binding = Binding(data=dict(filled.calls))
             await self._writer.run(lambda db: self._ready(db, one, kept.read))
 
-    async def _bring_pilot(self, one: Guest, job: Job, user: str, root: str) -> None:
+    async def _bring_pilot(self, one: BatchJob, job: Job, user: str, root: str) -> None:
         """Say what starts a pilot; all that it needs is in its order, wherever its site is."""
         settings = self._settings()
         settings = settings.by(settings.carrier_of(user))
@@ -146,7 +146,7 @@ class EdgeData:
         filled = pilots.command(app, job, settings, program, link)
         one.spec, one.folder = prepare.spec_of(one.spec, filled, root), root
 
-    def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
+    def _look(self, one: BatchJob, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
         """See that a job may run, and what is there of it already."""
         app = self._registry.find(job.application)
         prepare.check(app, job, user)
@@ -156,7 +156,7 @@ class EdgeData:
             return app, Kept()
         return app, _known(self._file(one), folder)
 
-    async def _prepare(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Kept:
+    async def _prepare(self, one: BatchJob, app: App, job: Job, user: str, folder: str) -> Kept:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
         errand = self._errand(one, app, job, user, folder)
@@ -182,7 +182,7 @@ class EdgeData:
         await run_sync(_remove, beside)
         return kept
 
-    def _ready(self, db: Db, one: Guest, read: int) -> None:
+    def _ready(self, db: Db, one: BatchJob, read: int) -> None:
         """Write down that a job can be submitted; one that is further stays there."""
         if read:
             records.brought(db, one.claim.job, read)
@@ -190,7 +190,7 @@ class EdgeData:
             records.step(db, one.claim.job, "submit")
             moves.progress(db, [one.attempt], State.READY, "", self._now())
 
-    async def shaped(self, one: Guest) -> None:
+    async def shaped(self, one: BatchJob) -> None:
         """Fill the application in anew, for the shape that a job has got."""
         with self._working():
             job, _ = await self._writer.run(lambda db: _asked(db, one))
@@ -205,7 +205,7 @@ class EdgeData:
 
     # -- after it --------------------------------------------------------------------------------
 
-    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+    async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
         """Say whether anything is still to be done after a job."""
         del found
         job, _ = await self._writer.run(lambda db: _asked(db, one))
@@ -223,7 +223,7 @@ class EdgeData:
         await self._writer.run(lambda db: records.step(db, one.claim.job, step))
         return True
 
-    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
         """Run what runs after a job, and send what it has left."""
         del found
         with self._working():
@@ -245,7 +245,7 @@ class EdgeData:
                 await self._keep(one, kept, sent=True)
             crash.point("stage.sent")
 
-    async def _send(self, one: Guest, errand: Errand, kept: Kept) -> Kept:
+    async def _send(self, one: BatchJob, errand: Errand, kept: Kept) -> Kept:
         await self._step(one, "stage_out")
         prepare.check_outputs(errand.app, errand.job)
         again = kept.sending or await run_sync(self._sent_before, one)
@@ -261,13 +261,13 @@ class EdgeData:
         await run_sync(_remove, beside)
         return kept
 
-    def _sent_before(self, one: Guest) -> bool:
+    def _sent_before(self, one: BatchJob) -> bool:
         """Say whether an earlier attempt may have sent a part of what it left."""
         job, attempt = one.attempt
         files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
         return any(kept.sending for kept in map(prepare.read, files) if kept)
 
-    async def leave(self, one: Guest) -> None:
+    async def leave(self, one: BatchJob) -> None:
         """Remove what only the work on an attempt needed; its folder stays for a while."""
         if one.spec.name == PILOT:
             return
@@ -285,21 +285,21 @@ class EdgeData:
 
     # -- what both need --------------------------------------------------------------------------
 
-    def _file(self, one: Guest) -> Path:
+    def _file(self, one: BatchJob) -> Path:
         return self._state / FOLDER / f"{one.key}.json"
 
-    def _required(self, one: Guest, kept: Kept | None) -> Kept:
+    def _required(self, one: BatchJob, kept: Kept | None) -> Kept:
         if kept is None:
             # To guess that nothing is left to do would be to lose its results.
             raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
         return kept
 
-    async def _keep(self, one: Guest, kept: Kept, **changes: bool) -> Kept:
+    async def _keep(self, one: BatchJob, kept: Kept, **changes: bool) -> Kept:
         kept = msgspec.structs.replace(kept, **changes)
         await run_sync(prepare.write, self._file(one), kept)
         return kept
 
-    def _errand(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Errand:
+    def _errand(self, one: BatchJob, app: App, job: Job, user: str, folder: str) -> Errand:
         return Errand(
             app=app, job=job, key=one.key, folder=folder, user=user,
             keys=self._settings().credentials, spare=self._spare(), told=self._tell(one),
@@ -309,7 +309,9 @@ class EdgeData:
     def _spare(self) -> int:
         return units.size(self._settings().limits.free)
 
-    async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
+    async def _run(
+        self, one: BatchJob, app: App, folder: str, what: str, argv: Sequence[str]
+    ) -> None:
         """Run a program of the application in the folder of a job."""
         await run_sync(self._trust.require, app)
         await run_sync(folders.real_folder, folder)
@@ -319,7 +321,7 @@ class EdgeData:
             output=Path(attempt) / f"{what}.out",
         )  # fmt: skip
 
-    def _tell(self, one: Guest) -> Told:
+    def _tell(self, one: BatchJob) -> Told:
         rows = text.dump([one.attempt])
 
         def told(error: errors.PilotageError) -> None:
@@ -328,12 +330,12 @@ class EdgeData:
 
         return told
 
-    async def _step(self, one: Guest, step: Step) -> None:
+    async def _step(self, one: BatchJob, step: Step) -> None:
         """Say what is done now, to people too."""
         await self._writer.run(lambda db: records.step(db, one.claim.job, step, self._now()))
 
     @contextlib.asynccontextmanager
-    async def _blaming(self, one: Guest) -> AsyncIterator[None]:
+    async def _blaming(self, one: BatchJob) -> AsyncIterator[None]:
         """Write down whose doing it is if something fails for good."""
         try:
             with shortage.waits():
@@ -379,7 +381,7 @@ def blame(error: errors.PilotageError) -> tuple[Blame, str]:
             return "staging", "staging"
 
 
-def _asked(db: Db, one: Guest) -> tuple[Job, str]:
+def _asked(db: Db, one: BatchJob) -> tuple[Job, str]:
     """Read what was asked for, in the shape that it has got if it has one, and by whom."""
     job = prepare.sized(records.message(db, one.claim.job), one.fit)
     return job, records.owner_of(db, one.claim.job) or ""
@@ -416,9 +418,9 @@ class Resends:
     """Sends outputs of jobs that are done once more."""
 
     def __init__(
-        self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
-        settings: Callable[[], Settings], lanes: Lanes, now: Callable[[], float],
-        home: Callable[[str], Home | None] = lambda _: None,
+        self, remote: SiteConnection, writer: Writer, open_reader: Callable[[], Db],
+        registry: Registry, settings: Callable[[], Settings], lanes: Lanes,
+        now: Callable[[], float], home: Callable[[str], HubAddress | None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Share the lanes of all transfers; nothing happens before `run`."""
         self._remote = remote

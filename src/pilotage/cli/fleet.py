@@ -15,7 +15,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.pilot.model import PilotState, Project
 
 if TYPE_CHECKING:
-    from pilotage.batch.wish import Wish
+    from pilotage.batch.pilot_request import PilotRequest
     from pilotage.pilot.view import PilotView
 
 
@@ -203,7 +203,7 @@ class PilotOptions:
     account: Annotated[str, _option("Account; else the site's default.")] = ""
     idle: Annotated[str, _option("Leave after this time without work, such as 5m.")] = ""
 
-    def read(self) -> Wish:
+    def read(self) -> PilotRequest:
         """Check what was asked for."""
         from pilotage.pool.files import PilotResources
 

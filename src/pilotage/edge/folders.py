@@ -101,10 +101,10 @@ async def send(
     With `anew` all is sent, whatever the manifest there says.
     """
     try:
-        await courier.send(source, address, replace=True, anew=anew)
+        await courier.send(source, address, replace=True, resend=anew)
     except (errors.Conflict, errors.Damaged):
         # The place is nobody else's: whatever is there is not what the job has left.
-        await courier.send(source, address, anew=True)
+        await courier.send(source, address, resend=True)
     await run_sync(functools.partial(shutil.rmtree, f"{folder}.out", ignore_errors=True))
 
 

@@ -27,7 +27,7 @@ from pilotage.link.dialer import HubConnection
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
 from pilotage.run import unchanged
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.forward")
@@ -54,7 +54,7 @@ class Forward:
 
     def __init__(
         self, writer: Writer, target: Target, base: str, folder: str, clock: Clock,
-        listener: Listener, bell: Wakeup, dice: random.Random,
+        listener: JobListener, bell: Wakeup, dice: random.Random,
     ) -> None:  # fmt: skip
         """Get ready; `bell` is rung when there may be jobs, or wishes of people."""
         self._writer = writer

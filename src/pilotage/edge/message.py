@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.batch.job import relative
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Input, Job, Output, Resources, Shape
 from pilotage.edge import order
@@ -225,7 +225,7 @@ def _written(plain: dict[str, Any]) -> bytes:
     return body
 
 
-def pilot(wish: Wish, asked: PilotOrder, *, site: str, key: str, reply: str) -> bytes:
+def pilot(wish: PilotRequest, asked: PilotOrder, *, site: str, key: str, reply: str) -> bytes:
     """Write the order of a pilot: the job of an application that the site has for that."""
     needs = Resources(cpus=wish.cpus, memory=wish.memory or 0, gpus=wish.gpus)
     return _written({

@@ -27,7 +27,7 @@ from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
 from pilotage.project.folder import ProjectFolder
 from pilotage.run import unchanged
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
@@ -45,7 +45,7 @@ class WorkflowJobs:
     """Starts the workflows of queued jobs, and cancels those whose jobs are cancelled or held."""
 
     def __init__(
-        self, project: ProjectFolder, writer: Writer, reader: Db, listener: Listener,
+        self, project: ProjectFolder, writer: Writer, reader: Db, listener: JobListener,
         queued: set[int], bell: Wakeup,
     ) -> None:  # fmt: skip
         """Take the queued jobs, a set that the queue adds to, and the bell that it rings then."""

@@ -39,7 +39,7 @@ class LaunchTemplates:
     The marks are random, so that no text of a user's can hold them by accident or by design.
     """
 
-    def __init__(self, place: launch.Place, sandbox: str) -> None:
+    def __init__(self, place: launch.LaunchContext, sandbox: str) -> None:
         self._sandbox = sandbox
         self._job, self._attempt = (b"%d" % (10**17 + secrets.randbelow(10**17)) for _ in "ja")
         self._work = f"/{secrets.token_hex(16)}"

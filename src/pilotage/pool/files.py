@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base import errors, toml, units
-from pilotage.batch import wish
-from pilotage.batch.wish import Wish
+from pilotage.batch import pilot_request
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pool.controller import Linear, RelativeSupply, Rule, Stepwise, judge
 from pilotage.pool.efficiency import Efficiency
 from pilotage.pool.fitness import Basis
@@ -45,15 +45,15 @@ class PilotResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     #: Idle time after which it leaves; empty means the hub's default.
     idle: str = ""
 
-    def wish(self) -> Wish:
+    def wish(self) -> PilotRequest:
         """Return what is asked for when such a pilot is."""
-        found = Wish(
+        found = PilotRequest(
             cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
             gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
             queue=self.queue, account=self.account,
             idle=units.seconds(self.idle) if self.idle else None,
         )  # fmt: skip
-        wish.check(found)
+        pilot_request.check(found)
         return found
 
 

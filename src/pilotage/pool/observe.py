@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.edge import view
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
@@ -32,7 +32,7 @@ class Waiting:
     """What waits in the queue, and which pools could run it."""
 
     def __init__(
-        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, SiteSettings],
         found: Mapping[str, list[PoolPilot]], rows: Mapping[str, PoolRow], now: float,
         sees: Callable[[str], bool],
     ) -> None:  # fmt: skip
@@ -121,7 +121,7 @@ def _name(group: str, cpus: int, memory: int) -> str:
 
 
 def _like(
-    name: str, pool: Pool, site: Site, mine: list[PoolPilot], *, sees: bool
+    name: str, pool: Pool, site: SiteSettings, mine: list[PoolPilot], *, sees: bool
 ) -> dict[str, Any]:
     """Return the attributes of such a pilot: those of present pilots, or as requested."""
     for one in mine:
@@ -170,7 +170,7 @@ def measure(
 def see(
     name: str,
     pool: Pool,
-    site: Site,
+    site: SiteSettings,
     mine: list[PoolPilot],
     past: EndedPilots,
     row: PoolRow,
@@ -221,7 +221,7 @@ def _memory(ready: list[PoolPilot], before: float) -> float:
 
 
 def look(
-    ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+    ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, SiteSettings],
     rows: Mapping[str, PoolRow], found: Mapping[str, list[PoolPilot]],
     marks: Mapping[int, tuple[float, float]], now: float,
 ) -> dict[str, PoolObservation]:  # fmt: skip

@@ -1,4 +1,4 @@
-"""A job becomes a process: templates are filled, parameters travel as values, never as source."""
+"""Turn a job into a process: templates are filled, and parameters are passed as values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHEBANG = "#!"
 _Recipe = model.Command | model.Script | model.Python | model.Notebook | model.App
 
 
-class Place(msgspec.Struct, frozen=True):
+class LaunchContext(msgspec.Struct, frozen=True):
     """Where jobs run."""
 
     #: The project's root, which relative paths start from.
@@ -48,7 +48,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def prepare(
-    place: Place,
+    place: LaunchContext,
     spec: model.JobSpec,
     binding: model.Binding,
     *,
@@ -137,10 +137,10 @@ def _outputs(
 
 
 def _process(
-    place: Place, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
+    place: LaunchContext, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
     params: Mapping[str, Any], folder: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Say what a process of its own is given."""
+    """Return what a process of its own is given."""
     values = {**known, **params}
     files = {"params.json": text.dump({**_plain(known), **params})}
     argv = _argv(place, recipe, values, params, folder, files)
@@ -154,10 +154,10 @@ def _process(
 
 
 def _call(
-    place: Place, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
+    place: LaunchContext, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
     values: Mapping[str, Any], params: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Say what the worker of a function is given; nothing of it differs from job to job."""
+    """Return what the worker of a function is given; nothing of it differs from job to job."""
     given = dict(place.env)
     given.update({name: template.render(value, values) for name, value in spec.env.items()})
     named = {"function": recipe.function, "source": recipe.source, "file": recipe.file}
@@ -173,7 +173,7 @@ def _call(
 
 
 def declares(spec: model.JobSpec, binding: model.Binding) -> bool:
-    """Say whether a job names files that it reads or writes, or did so where it comes from."""
+    """Return whether a job names files that it reads or writes, or did so where it comes from."""
     return bool(
         spec.inputs or spec.outputs or spec.optional_outputs or binding.path or binding.paths
         or "alone" in binding.data
@@ -181,10 +181,10 @@ def declares(spec: model.JobSpec, binding: model.Binding) -> bool:
 
 
 def _folder(
-    place: Place, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
+    place: LaunchContext, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
     folder: str, outputs: list[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Say where the calls of a job with files run: in a folder of their own unless it names one."""
+    """Return where calls of a job with files run: their own folder unless it names one."""
     base = spec.base or place.base
     inputs = [template.place(pattern, values, base) for pattern in spec.inputs]
     inputs += [path for path in (binding.path, *binding.paths) if path]
@@ -203,7 +203,7 @@ def _folder(
     }
 
 
-def _cwd(place: Place, spec: model.JobSpec, values: Mapping[str, Any]) -> str:
+def _cwd(place: LaunchContext, spec: model.JobSpec, values: Mapping[str, Any]) -> str:
     return os.path.join(spec.base or place.base, template.render(spec.cwd, values))
 
 
@@ -212,7 +212,7 @@ def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argv(
-    place: Place, recipe: _Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
+    place: LaunchContext, recipe: _Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
     folder: str, files: dict[str, str],
 ) -> list[str]:  # fmt: skip
     match recipe:
@@ -253,7 +253,9 @@ def _script(
     return [*(interpreter or ["bash"]), file, *template.argv(recipe.args, values)]
 
 
-def _python(place: Place, recipe: model.Python, folder: str, files: dict[str, str]) -> list[str]:
+def _python(
+    place: LaunchContext, recipe: model.Python, folder: str, files: dict[str, str]
+) -> list[str]:
     file = recipe.file
     if recipe.source:
         files["recipe.py"] = recipe.source
@@ -267,7 +269,7 @@ def _python(place: Place, recipe: model.Python, folder: str, files: dict[str, st
 
 
 def _notebook(
-    place: Place, recipe: model.Notebook, values: Mapping[str, Any], folder: str,
+    place: LaunchContext, recipe: model.Notebook, values: Mapping[str, Any], folder: str,
     files: dict[str, str],
 ) -> list[str]:  # fmt: skip
     file = recipe.file
@@ -283,7 +285,7 @@ def _notebook(
 
 
 def _environment(
-    place: Place, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any]
+    place: LaunchContext, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, str]:
     env = dict(place.env)
     env.update(
@@ -331,7 +333,7 @@ _STAYING = frozenset({"none", "bubblewrap"})
 def where(
     process: dict[str, Any], folder: str, owner: str, sandbox: Sandbox | None, *, stays: bool
 ) -> dict[str, Any]:
-    """Say what is to be added to a process so that it is called in the right place."""
+    """Return what is to be added to a process so that it is called in the right place."""
     if stays and (sandbox is None or sandbox.kind in _STAYING):
         return {"warm": kind(process, owner, sandbox)}
     # Such a sandbox shows nothing but the job's own folder.

@@ -1,4 +1,4 @@
-"""The nouns of a payload: what to start, and how it ended."""
+"""Data types of a payload: the process to start, and how it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 
-class Why(StrEnum):
+class EndReason(StrEnum):
     """The reason why a payload is over."""
 
     #: It ended by itself; `exit` holds its code.
@@ -25,7 +25,7 @@ class Why(StrEnum):
     STOPPED = "stopped"
     #: No process came into being.
     NOT_STARTED = "not_started"
-    #: The starter died, so nobody saw its end; nothing of it is left running.
+    #: The starter died, so its end was not observed; nothing of it is left running.
     LOST = "lost"
 
 
@@ -121,7 +121,7 @@ class Ending(msgspec.Struct, frozen=True):
     #: The signal, if a signal ended it.
     signal: int | None
     #: Why it is over.
-    reason: Why
+    reason: EndReason
     #: The same for people.
     message: str
     #: What it used, if it ran and its end was seen.
@@ -131,8 +131,8 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Tell whether it ended by itself and with success."""
-        return self.reason is Why.EXITED and self.exit == 0
+        """Return whether it ended by itself and with success."""
+        return self.reason is EndReason.EXITED and self.exit == 0
 
 
 Report: TypeAlias = Started | Ending

@@ -10,18 +10,18 @@ from pilotage.base import crash
 from pilotage.job import retry
 from pilotage.job.outcome import Cause
 from pilotage.run import reports
-from pilotage.run.model import Ending, Why
+from pilotage.run.model import Ending, EndReason
 
 #: What a starter reports, and what it means for an attempt.
 CAUSES = {
-    Why.EXITED: Cause.EXIT,
-    Why.SIGNALLED: Cause.SIGNAL,
-    Why.TIMEOUT: Cause.TIMEOUT,
-    Why.MEMORY: Cause.MEMORY,
-    Why.DISK: Cause.DISK,
-    Why.STOPPED: Cause.STOPPED,
-    Why.NOT_STARTED: Cause.NOT_STARTED,
-    Why.LOST: Cause.LOST,
+    EndReason.EXITED: Cause.EXIT,
+    EndReason.SIGNALLED: Cause.SIGNAL,
+    EndReason.TIMEOUT: Cause.TIMEOUT,
+    EndReason.MEMORY: Cause.MEMORY,
+    EndReason.DISK: Cause.DISK,
+    EndReason.STOPPED: Cause.STOPPED,
+    EndReason.NOT_STARTED: Cause.NOT_STARTED,
+    EndReason.LOST: Cause.LOST,
 }
 
 
@@ -29,15 +29,15 @@ def classify(
     ending: Ending, ok_codes: Collection[int], look: Callable[[], tuple[str, ...]]
 ) -> retry.AttemptEnd:
     """Return what an ending means for its job; `look` names declared outputs that are not there."""
-    ok = ending.reason is Why.EXITED and ending.exit in ok_codes
+    ok = ending.reason is EndReason.EXITED and ending.exit in ok_codes
     missing = look() if ok else ()
     crash.point("result.checked")
     end = retry.AttemptEnd(
         ok=ok,
         message=ending.message,
         cause=_cause(ending.reason, ok=ok, missing=missing),
-        lost=ending.reason is Why.LOST,
-        stopped=ending.reason is Why.STOPPED,
+        lost=ending.reason is EndReason.LOST,
+        stopped=ending.reason is EndReason.STOPPED,
         missing=missing,
         exit=ending.exit,
         signal=ending.signal,
@@ -57,7 +57,7 @@ def classify(
     )
 
 
-def _cause(reason: Why, *, ok: bool, missing: tuple[str, ...]) -> Cause:
+def _cause(reason: EndReason, *, ok: bool, missing: tuple[str, ...]) -> Cause:
     if not ok:
         return CAUSES[reason]
     return Cause.OUTPUT if missing else Cause.NONE

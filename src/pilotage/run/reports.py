@@ -1,4 +1,4 @@
-"""Read what a starter tells; what functions returned stays as they wrote it."""
+"""Decode reports of a starter; results of functions stay as they were written."""
 
 from __future__ import annotations
 

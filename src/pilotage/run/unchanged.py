@@ -1,4 +1,4 @@
-"""Whether the input is still what it was when the rule matched it."""
+"""Check that an input is unchanged since its rule matched it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pilotage.job.model import Binding, OnChange
 
 
 def objection(binding: Binding, on_change: OnChange) -> str:
-    """Say why a job must not run on its input; empty if it may."""
+    """Return why a job must not run on its input; empty if it may."""
     if on_change == "ignore" or not binding.path or not (binding.version or binding.sha256):
         return ""
     try:

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 from . import words
-from .model import BatchError, Call, Cause, Ended, Item, Order, Phase
-from .tools import Listing, Tools
+from .model import BatchCommand, BatchEnd, BatchError, BatchItem, BatchOrder, EndCause, Phase
+from .tools import ListCommand, Tools
 
 #: `-pe=NAME`, `-l=big=1`, `-h`, with one or two dashes: what Grid Engine takes as two words is one.
 _OPTION = re.compile(r"--?(?P<name>[A-Za-z_]+)(=(?P<value>.+))?", re.ASCII)
@@ -95,7 +95,7 @@ _NOTIFIED = 140
 # -- orders ----------------------------------------------------------------------------------------
 
 
-def _submit(order: Order) -> Call:
+def _submit(order: BatchOrder) -> BatchCommand:
     """Have `qsub` read the script; what makes the job ours comes last among the options."""
     words.refuse(order, "Grid Engine", qos="qualities of service", step="steps")
     if _SPECIAL.search(order.folder):
@@ -104,10 +104,10 @@ def _submit(order: Order) -> Call:
     environment = given.pop("-pe", None)
     extra = [word for pair in given.items() for word in pair if word is not None]
     argv = ("qsub", "-terse", *_resources(order, environment), *extra, *_identity(order))
-    return Call(argv, input=_SCRIPT.format(script=order.script.rstrip("\n")))
+    return BatchCommand(argv, input=_SCRIPT.format(script=order.script.rstrip("\n")))
 
 
-def _resources(order: Order, environment: str | None) -> Iterator[str]:
+def _resources(order: BatchOrder, environment: str | None) -> Iterator[str]:
     slots = order.nodes * order.tasks * order.cpus
     if order.nodes > 1 and environment is None:
         message = "Grid Engine needs a parallel environment for several nodes: extra = ['-pe=NAME']"
@@ -127,7 +127,7 @@ def _resources(order: Order, environment: str | None) -> Iterator[str]:
             yield from (option, value)
 
 
-def _given(order: Order) -> Iterator[tuple[str, str | None]]:
+def _given(order: BatchOrder) -> Iterator[tuple[str, str | None]]:
     for option in order.extra:
         found = _OPTION.fullmatch(option)
         if found is None or found["name"] in _RESERVED or (found["value"] or "").startswith("-"):
@@ -135,7 +135,7 @@ def _given(order: Order) -> Iterator[tuple[str, str | None]]:
         yield f"-{found['name']}", found["value"]
 
 
-def _identity(order: Order) -> Iterator[str]:
+def _identity(order: BatchOrder) -> Iterator[str]:
     number = "$TASK_ID" if order.count > 1 else "0"
     if order.count > 1:
         yield from ("-t", f"1-{order.count}")
@@ -153,7 +153,7 @@ def _identity(order: Order) -> Iterator[str]:
 # -- what waits and runs ---------------------------------------------------------------------------
 
 
-def read(text: str) -> list[Item]:
+def read(text: str) -> list[BatchItem]:
     """Read the list, then reasons."""
     body, end, rest = text.partition("</job_info>\n</job_info>")
     reasons = dict(_reasons(rest))
@@ -187,7 +187,7 @@ def _reasons(text: str) -> Iterator[tuple[tuple[str, int], str]]:
             yield (job, int(found["task"])), found["why"].strip()
 
 
-def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[Item]:
+def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[BatchItem]:
     key, number, state = (job.findtext(tag, "") for tag in ("JB_name", "JB_job_number", "state"))
     if not words.is_key(key):
         return
@@ -204,7 +204,7 @@ def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[Ite
     for task in numbers:
         # A job that is no array is task 1 of itself.
         why = reasons.get((number, task or 1), "")
-        yield Item(
+        yield BatchItem(
             key=key,
             id=f"{number}.{task}" if tasks else number,
             index=max(0, task - 1),
@@ -218,12 +218,12 @@ def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[Ite
 # -- what ended ------------------------------------------------------------------------------------
 
 
-def _past(since: float) -> Listing:
+def _past(since: float) -> ListCommand:
     start = datetime.fromtimestamp(max(0.0, since - _LONGEST_S), UTC)
-    return Listing("qacct", ("sh", "-c", _QACCT, "sh", f"{start:%Y%m%d%H%M}"), read_past)
+    return ListCommand("qacct", ("sh", "-c", _QACCT, "sh", f"{start:%Y%m%d%H%M}"), read_past)
 
 
-def read_past(text: str) -> list[Item]:
+def read_past(text: str) -> list[BatchItem]:
     """Read records; each has a line for each field."""
     if _NOTHING in text:
         return []
@@ -235,7 +235,7 @@ def read_past(text: str) -> list[Item]:
     return [item for record in records for item in _record(record)]
 
 
-def _record(record: str) -> Iterator[Item]:
+def _record(record: str) -> Iterator[BatchItem]:
     lines = (line.partition(" ") for line in record.splitlines())
     fields = {name: value.strip() for name, _, value in lines}
     try:
@@ -252,7 +252,7 @@ def _record(record: str) -> Iterator[Item]:
     if not words.is_key(key) or ended is None or failed in _BEFORE | _AGAIN:
         return
     why = _end(failed, status, fields)
-    yield Item(
+    yield BatchItem(
         key=key,
         id=f"{job}.{number}" if number else job,
         index=max(0, number - 1),
@@ -267,13 +267,13 @@ def _record(record: str) -> Iterator[Item]:
     )
 
 
-def _end(failed: int, status: int, fields: dict[str, str]) -> Ended:
+def _end(failed: int, status: int, fields: dict[str, str]) -> BatchEnd:
     """Return why a job is over."""
     if failed == _LIMITED:
-        return Ended(Cause.TIMEOUT if _late(fields) else Cause.MEMORY)
+        return BatchEnd(EndCause.TIMEOUT if _late(fields) else EndCause.MEMORY)
     if failed not in _AFTER:
-        return Ended(Cause.NODE)
-    return Ended(Cause.CANCELLED) if status == _NOTIFIED else words.ended(status)
+        return BatchEnd(EndCause.NODE)
+    return BatchEnd(EndCause.CANCELLED) if status == _NOTIFIED else words.ended(status)
 
 
 def _late(fields: dict[str, str]) -> bool:
@@ -302,7 +302,7 @@ TOOLS = Tools(
         r"|quota|limit of|too many|no free slots",
         re.IGNORECASE,
     ),
-    live=Listing("qstat", ("sh", "-c", _QSTAT), read),
+    live=ListCommand("qstat", ("sh", "-c", _QSTAT), read),
     past=_past,
     # A job gets SIGUSR2, and time to leave its evidence.
     canceller=("qdel",),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base import errors
-from pilotage.batch.model import Defaults, Site
+from pilotage.batch.model import Defaults, SiteSettings
 from pilotage.compat.cobald.document import Element
 from pilotage.compat.cobald.tardis import Machine, Tardis, TardisSite, plain_name, pool_name
 from pilotage.pool import files
@@ -126,7 +126,7 @@ class Moved(msgspec.Struct, frozen=True):
     """A site of TARDIS as one of ours."""
 
     name: str
-    site: Site
+    site: SiteSettings
     reach: Reach
     pools: dict[str, Pool]
     #: What could not be carried over.
@@ -148,10 +148,10 @@ def carry(place: TardisSite) -> Moved:
         for one in place.machines
     }
     lost += _site(place)
-    site = Site(
+    site = SiteSettings(
         batch=ADAPTERS[place.adapter],
         host=name if way.far else "", defaults=Defaults(**defaults),
-        poll=f"{place.heartbeat:g}s" if place.heartbeat else Site(batch="local").poll,
+        poll=f"{place.heartbeat:g}s" if place.heartbeat else SiteSettings(batch="local").poll,
     )  # fmt: skip
     return Moved(name, site, way, pools, (*way.lost, *dict.fromkeys(lost)))
 

@@ -1,4 +1,4 @@
-"""What changes whenever a file's content does."""
+"""Versions of files: values that change whenever the content does."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""What is asked for when pilots are: cores, memory, time, and where in the batch system."""
+"""Requests for pilots: cores, memory, time, and where in the batch system."""
 
 from __future__ import annotations
 
 import msgspec
 
 from pilotage.base import errors, units
-from pilotage.batch.model import Site
-from pilotage.batch.system.model import Order
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.system.model import BatchOrder
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class PilotRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one pilot is to have."""
 
     #: Cores; 0 means what the batch system gives.
@@ -24,7 +24,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     idle: float | None = None
 
 
-def check(wish: Wish) -> None:
+def check(wish: PilotRequest) -> None:
     """Raise `UsageError` for what no batch system could read."""
     if wish.cpus < 1 or wish.gpus < 0:
         raise errors.UsageError("a pilot has at least one core")
@@ -35,16 +35,18 @@ def check(wish: Wish) -> None:
             raise errors.UsageError(f"{word!r} is not one word")
 
 
-def lasts(wish: Wish, site: Site) -> float | None:
-    """Say for how many seconds a pilot may run; nothing if that is the queue's own matter."""
+def lasts(wish: PilotRequest, site: SiteSettings) -> float | None:
+    """Return for how many seconds a pilot may run; nothing if that is the queue's own matter."""
     usual = units.seconds(site.defaults.time) if site.defaults.time else None
     return wish.time or usual
 
 
-def order(wish: Wish, site: Site, *, key: str, script: str, folder: str, count: int) -> Order:
+def order(
+    wish: PilotRequest, site: SiteSettings, *, key: str, script: str, folder: str, count: int
+) -> BatchOrder:
     """Write what the batch system is asked for."""
     defaults = site.defaults
-    return Order(
+    return BatchOrder(
         key=key, script=script, folder=folder, count=count, cpus=wish.cpus, memory=wish.memory,
         gpus=wish.gpus, time=lasts(wish, site), queue=wish.queue or defaults.queue,
         account=wish.account or defaults.account, qos=defaults.qos,
