@@ -13,6 +13,7 @@ from pilotage.agent import settings as agent
 from pilotage.agent.app import fill
 from pilotage.agent.app import model as apps
 from pilotage.batch import model as site
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.cli import about
 from pilotage.data.transfer import keys
 from pilotage.event.model import Event, EventKind
@@ -305,7 +306,7 @@ def pool_keys() -> str:
     parts = []
     for owner, head in (
         (pools.Pool, ""),
-        (pools.PilotResources, "### `[pilot]`\n\n"),
+        (PilotRequest, "### `[pilot]`\n\n"),
         (pools.Aimd, '### `[control]`, `kind = "aimd"`\n\n'),
         (pools.Even, '### `[control]`, `kind = "linear"`\n\n'),
         (pools.Relative, '### `[control]`, `kind = "relative"`\n\n'),

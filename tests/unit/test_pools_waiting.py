@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from pilotage.batch.model import SiteSettings
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.bucket import QueuedJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares
-from pilotage.pool.files import PilotResources, Pool
+from pilotage.pool.files import Pool
 from pilotage.pool.observe import Waiting
 from pilotage.pool.pilots import PoolPilot
 from pilotage.pool.policy.model import Care
@@ -19,8 +20,8 @@ from pilotage.pool.state import PAUSED, PoolRow
 
 NOW = 1000.0
 POOLS = {
-    "long": Pool(site="a", maximum=8, pilot=PilotResources(time="10h")),
-    "short": Pool(site="a", maximum=8, pilot=PilotResources(time="1h")),
+    "long": Pool(site="a", maximum=8, pilot=PilotRequest(time="10h")),
+    "short": Pool(site="a", maximum=8, pilot=PilotRequest(time="1h")),
 }
 
 

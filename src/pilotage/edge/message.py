@@ -225,14 +225,14 @@ def _written(plain: dict[str, Any]) -> bytes:
     return body
 
 
-def pilot(wish: PilotRequest, asked: PilotOrder, *, site: str, key: str, reply: str) -> bytes:
+def pilot(request: PilotRequest, asked: PilotOrder, *, site: str, key: str, reply: str) -> bytes:
     """Write the order of a pilot: the job of an application that the site has for that."""
-    needs = Resources(cpus=wish.cpus, memory=wish.memory or 0, gpus=wish.gpus)
+    needs = Resources(cpus=request.cpus, memory=request.bytes or 0, gpus=request.gpus)
     return _written({
         "v": 1, "kind": "job", "site": site, "application": PILOT, "key": key,
         "name": asked.name, "config": text.dump(asked), "resources": msgspec.to_builtins(needs),
-        "wall_time": int(wish.time or 0), "queue": wish.queue, "project": wish.account,
-        "reply": reply,
+        "wall_time": int(request.seconds or 0), "queue": request.queue,
+        "project": request.account, "reply": reply,
     })  # fmt: skip
 
 

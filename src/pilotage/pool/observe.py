@@ -177,7 +177,7 @@ def see(
     now: float,
 ) -> tuple[Sight, Reading]:
     """Sum up what is seen of one pool."""
-    wish = pool.pilot.wish()
+    wish = pool.pilot
     ready = [one for one in mine if one.ready]
     queued = [one for one in mine if one.waits and not one.off]
     booting = [one for one in mine if one.state is PilotState.BOOTING and not one.off]
@@ -190,10 +190,10 @@ def see(
     died = past.died or row.died
     back = sorted(one.free for one in draining if one.callable)
     leaving = sorted(max(0.0, one.lasts) for one in ready if math.isfinite(one.lasts))
-    before = given(pool, site, row.seen).memory or MUCH
+    before = given(pool, site, row.seen).bytes or MUCH
     sight = Sight(
         name=name, provider=pool.site, cores=wish.cpus,
-        memory=float(wish.memory or _memory(ready, before)),
+        memory=float(wish.bytes or _memory(ready, before)),
         queued=len(queued), booting=len(booting),
         ready=len(ready), draining=len(draining), free=tuple(free),
         idle=tuple(sorted((one.idle for one in ready if one.idle is not None), reverse=True)),

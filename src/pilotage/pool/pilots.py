@@ -107,7 +107,7 @@ def by_pool(
             one.measured = (gauge.used, gauge.had)
             one.busy, one.resident = gauge.busy, gauge.resident
         if place is not None:
-            lifetime = place.until - enrolled if math.isfinite(place.until) else wish.time
+            lifetime = place.until - enrolled if math.isfinite(place.until) else wish.seconds
             one.lasts = last(lifetime, enrolled) - now
             one.callable = bool(drained and place.leases and not asked and pilot and pilot.callable)
         if place is not None and not place.leases and one.state is PilotState.AVAILABLE:

@@ -247,9 +247,9 @@ class Factory:
         argv = [site.python, program, "--hub", papers.home.url, "--link", link]
         argv += ["--secret-file", f"{run}/secret", "--name", papers.names[number]]
         argv += ["--cpus", str(asked.cpus)] if asked.cpus else []
-        argv += ["--idle", f"{asked.idle:g}"] if asked.idle is not None else []
+        argv += ["--idle", f"{asked.idle_seconds:g}"] if asked.idle_seconds is not None else []
         # Most batch systems do not say on the node how long a job may run.
-        lasts = pilot_request.lasts(asked, site)
+        lasts = asked.lifetime(site)
         argv += ["--lifetime", f"{lasts:.0f}"] if lasts else []
         argv += ["--cache-folder", site.cache_folder] if site.cache_folder else []
         argv += [word for one in site.readable for word in ("--readable", one)]
@@ -420,7 +420,7 @@ class EdgePilots:
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,
         )  # fmt: skip
         name = f"{one.site}-{one.number}"[-_LONGEST:]
-        asked = PilotOrder(secret, name, home.url, home.vouch, one.wish.idle)
+        asked = PilotOrder(secret, name, home.url, home.vouch, one.wish.idle_seconds)
         try:
             pilots.order(db, one, asked, self._address, now)
         except errors.UsageError as error:

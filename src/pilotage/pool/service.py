@@ -232,7 +232,7 @@ class Pools:
         self, ledger: TurnRecords, db: Db, name: str, pool: Pool, step: PoolStep,
         mine: list[PoolPilot], now: float,
     ) -> None:  # fmt: skip
-        body = msgspec.json.encode(pool.pilot.wish()).decode()
+        body = msgspec.json.encode(pool.pilot).decode()
         for _ in range(step.order):
             db.value("pool_want", site=pool.site, pool=name, wish=body, now=now)
         self._call_off(db, mine, step.cancel)
