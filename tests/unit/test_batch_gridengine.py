@@ -115,6 +115,13 @@ class TestGridEngine(Words):
         return gridengine.TOOLS
 
 
+def test_options_may_be_repeated():
+    order = msgspec.structs.replace(ORDER, extra=("-l=big=1", "-l=fast=1", "-pe=mpi"))
+    argv = list(gridengine.TOOLS.submit(order).argv)
+    assert [argv[at + 1] for at, word in enumerate(argv) if word == "-l"] == ["big=1", "fast=1"]
+    assert argv[argv.index("-pe") + 1] == "mpi"
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -100,9 +100,9 @@ def _submit(order: BatchOrder) -> BatchCommand:
     words.refuse(order, "Grid Engine", qos="qualities of service", step="steps")
     if _SPECIAL.search(order.folder):
         raise BatchError(f"{order.folder!r} cannot stand in an option of qsub", final=True)
-    given = dict(_given(order))
-    environment = given.pop("-pe", None)
-    extra = [word for pair in given.items() for word in pair if word is not None]
+    given = list(words.options(order, _OPTION, _RESERVED))
+    environment = {one[0]: one[1] for one in given if len(one) == 2}.get("-pe")
+    extra = [word for one in given if one[0] != "-pe" for word in one]
     argv = ("qsub", "-terse", *_resources(order, environment), *extra, *_identity(order))
     return BatchCommand(argv, input=_SCRIPT.format(script=order.script.rstrip("\n")))
 
@@ -127,14 +127,6 @@ def _resources(order: BatchOrder, environment: str | None) -> Iterator[str]:
             yield from (option, value)
 
 
-def _given(order: BatchOrder) -> Iterator[tuple[str, str | None]]:
-    for option in order.extra:
-        found = _OPTION.fullmatch(option)
-        if found is None or found["name"] in _RESERVED or (found["value"] or "").startswith("-"):
-            raise BatchError(f"extra: {option!r} is no option that may be given", final=True)
-        yield f"-{found['name']}", found["value"]
-
-
 def _identity(order: BatchOrder) -> Iterator[str]:
     number = "$TASK_ID" if order.count > 1 else "0"
     if order.count > 1:
@@ -157,12 +149,7 @@ def read(text: str) -> list[BatchItem]:
     """Read the list, then reasons."""
     body, end, rest = text.partition("</job_info>\n</job_info>")
     reasons = dict(_reasons(rest))
-    try:
-        tree = ET.fromstring(body + end)  # noqa: S314 - of the scheduler, and it has no entities
-    except (ET.ParseError, ValueError) as error:
-        raise BatchError(f"qstat: this is no listing: {error}") from None
-    if tree.tag != "job_info":
-        raise BatchError(f"qstat: this is no listing but {tree.tag!r}")
+    tree = words.xml("qstat", body + end, "job_info")
     return [item for job in tree.iter("job_list") for item in _items(job, reasons)]
 
 
@@ -257,9 +244,7 @@ def _record(record: str) -> Iterator[BatchItem]:
         id=f"{job}.{number}" if number else job,
         index=max(0, number - 1),
         phase=Phase.OVER,
-        cause=why.cause,
-        exit=why.exit,
-        signal=why.signal,
+        **why._asdict(),
         words=" ".join(fields["failed"].split()) if failed else "",
         node=fields.get("hostname", ""),
         started=began,

@@ -142,7 +142,7 @@ def _expression(text: str) -> str:
 
 
 class JobAd(msgspec.Struct, frozen=True, rename="pascal"):
-    """What we ask of the ad of a job; what it does not have is left out."""
+    """The attributes that we read from the ad of a job; missing ones are left out."""
 
     cluster_id: int
     proc_id: int

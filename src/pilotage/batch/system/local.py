@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from . import words
-from .model import BatchCommand, BatchError, BatchItem, BatchOrder, EndCause, Phase
+from .model import BatchCommand, BatchError, BatchItem, BatchOrder
 from .tools import ListCommand, Tools
 
 #: What a machine without a batch system does not have.
@@ -24,22 +24,8 @@ _LACKS = {
 }
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    key: str
-    id: str
-    index: int
-    phase: Phase
-    cause: EndCause | None = None
-    exit: int | None = None
-    signal: int | None = None
-    words: str = ""
-    node: str = ""
-    started: float | None = None
-    ended: float | None = None
-
-
 class _Listing(msgspec.Struct, frozen=True):
-    items: list[_Entry]
+    items: list[BatchItem]
 
 
 def local(program: tuple[str, ...], folder: str) -> Tools:
@@ -80,6 +66,4 @@ def _read(text: str) -> list[BatchItem]:
         found = msgspec.json.decode(text, type=_Listing)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise BatchError(f"local list: {error}") from None
-    return [
-        BatchItem(**msgspec.structs.asdict(one)) for one in found.items if words.is_key(one.key)
-    ]
+    return [one for one in found.items if words.is_key(one.key)]

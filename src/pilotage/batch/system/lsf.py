@@ -93,7 +93,7 @@ def _submit(order: BatchOrder) -> BatchCommand:
         raise BatchError(f"{order.folder!r} cannot stand in an option of bsub", final=True)
     if _BRACKETS.search(order.constraint):
         raise BatchError(f"constraint: {order.constraint!r} is no selection", final=True)
-    extra = words.options(order, _OPTION, _RESERVED)
+    extra = (word for one in words.options(order, _OPTION, _RESERVED) for word in one)
     return BatchCommand(("bsub", *_resources(order), *extra, *_identity(order)), input=order.script)
 
 
@@ -131,7 +131,7 @@ def _identity(order: BatchOrder) -> Iterator[str]:
 
 
 class LsfJob(msgspec.Struct, frozen=True, rename="upper"):
-    """What we ask of a job; what it does not have is empty."""
+    """The fields that we read of a job; missing ones are empty."""
 
     jobid: str = ""
     jobindex: str = ""
@@ -192,9 +192,7 @@ def _item(record: LsfJob, key: str, now: float) -> BatchItem:
         id=f"{place['job']}[{number}]" if number else place["job"],
         index=max(0, number - 1),
         phase=phase,
-        cause=why.cause,
-        exit=why.exit,
-        signal=why.signal,
+        **why._asdict(),
         words=": ".join(text for text in (record.stat, " ".join(reason.split())) if text),
         node=record.exec_host.partition(":")[0].rpartition("*")[2],
         started=_time(record.start_time, now) if phase in {Phase.RUNNING, Phase.OVER} else None,

@@ -12,7 +12,7 @@ from pilotage.batch.malleable import Fit, Gap, QueueBounds
 
 
 class Phase(StrEnum):
-    """Where a batch job is, as its scheduler says."""
+    """The state of a batch job, as its scheduler reports it."""
 
     #: It waits for a node.
     QUEUED = "queued"
@@ -48,7 +48,7 @@ class EndCause(StrEnum):
 
 
 class BatchOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch system is to run: one job, or an array of equal ones."""
+    """An order to a batch system: one job, or an array of equal ones."""
 
     #: The name by which it is found again, whatever happens: 15 letters and digits.
     key: str
@@ -93,7 +93,7 @@ class BatchCommand(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a command said."""
+    """The exit code and output of a command."""
 
     exit: int
     out: str
@@ -103,7 +103,7 @@ class Output(msgspec.Struct, frozen=True):
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
     """One batch job, or one of an array, as a listing has it."""
 
-    #: The name it was given: an `BatchOrder.key`.
+    #: The name it was given: a `BatchOrder.key`.
     key: str
     #: The scheduler's id, of this one alone, as `cancel` takes it.
     id: str
@@ -189,7 +189,7 @@ class BatchSystem(Protocol):
 
 
 class BatchQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue has."""
+    """A queue of a batch system, and its nodes."""
 
     name: str
     #: Whether jobs go there that name none, and whether it takes jobs.
@@ -206,7 +206,7 @@ class BatchQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Windows(msgspec.Struct, frozen=True, kw_only=True):
-    """How a batch system shows when nodes are free; few do."""
+    """Commands and parsers that show when nodes are free; few batch systems have them."""
 
     #: Commands that show what is free, for all queues at once.
     looks: tuple[BatchCommand, ...]

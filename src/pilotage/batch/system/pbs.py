@@ -121,7 +121,7 @@ def _submit(order: BatchOrder) -> BatchCommand:
         raise BatchError(f"constraint: {order.constraint!r} is no list of resources", final=True)
     if order.reservation and order.queue:
         raise BatchError("a reservation of PBS is a queue: there cannot be both", final=True)
-    extra = list(words.options(order, _OPTION, _RESERVED))
+    extra = [word for one in words.options(order, _OPTION, _RESERVED) for word in one]
     professional = [*_professional(order), *extra, *_identity(order, "-J", ".^array_index^")]
     torque = [*_torque(order), *extra, *_identity(order, "-t", "")]
     # A job begins in the home directory unless it goes elsewhere.
@@ -222,13 +222,7 @@ def _mended(text: str) -> object:
 
 
 def _xml(text: str) -> Iterator[tuple[str, Job]]:
-    try:
-        tree = ET.fromstring(text)  # noqa: S314 - of the scheduler, and it has no entities
-    except (ET.ParseError, ValueError) as error:
-        raise BatchError(f"qstat: this is no XML: {error}") from None
-    if tree.tag != "Data":
-        raise BatchError(f"qstat: this is no listing but {tree.tag!r}")
-    for job in tree.iter("Job"):
+    for job in words.xml("qstat", text, "Data").iter("Job"):
         yield job.findtext("Job_Id", ""), {part.tag: _part(part) for part in job}
 
 
@@ -271,9 +265,7 @@ def _item(name: str, index: int, phase: Phase, job: Job) -> BatchItem:
         id=name,
         index=index,
         phase=phase,
-        cause=why.cause,
-        exit=why.exit,
-        signal=why.signal,
+        **why._asdict(),
         words=": ".join(_words(job)),
         node=host,
         started=_time(job, "stime", "start_time") if phase in {Phase.RUNNING, Phase.OVER} else None,
@@ -290,7 +282,7 @@ def _words(job: Job) -> Iterator[str]:
 
 
 def _time(job: Job, *names: str) -> float | None:
-    """Read the first time that is there: in words or in seconds."""
+    """Read the first time that is set: as a date or in seconds."""
     for name in names:
         value = job.get(name)
         if value is None or value == "":

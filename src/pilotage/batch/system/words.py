@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
 
 from .model import BatchEnd, BatchError, BatchOrder, EndCause, Output
 
@@ -27,7 +28,7 @@ DATE = "%a %b %d %H:%M:%S %Y"
 
 
 def is_key(name: str) -> bool:
-    """Return whether the name of a batch job could be an `BatchOrder.key`."""
+    """Return whether the name of a batch job could be a `BatchOrder.key`."""
     return _KEY.fullmatch(name) is not None
 
 
@@ -74,8 +75,10 @@ def refuse(order: BatchOrder, system: str, **lacks: str) -> None:
             raise BatchError(f"{field} = {value!r}: {system} has no {what}", final=True)
 
 
-def options(order: BatchOrder, pattern: re.Pattern[str], reserved: frozenset[str]) -> Iterator[str]:
-    """Return the words of `extra`; raise for options that only the adapter may set.
+def options(
+    order: BatchOrder, pattern: re.Pattern[str], reserved: frozenset[str]
+) -> Iterator[tuple[str, ...]]:
+    """Return the words of each option in `extra`; raise for those that only the adapter may set.
 
     The pattern has the groups `name` and `value`: `-pe=smp` is two words of `qsub`.
     """
@@ -83,9 +86,8 @@ def options(order: BatchOrder, pattern: re.Pattern[str], reserved: frozenset[str
         found = pattern.fullmatch(option)
         if found is None or found["name"] in reserved or (found["value"] or "").startswith("-"):
             raise BatchError(f"extra: {option!r} is no option that may be given", final=True)
-        yield f"-{found['name']}"
-        if found["value"]:
-            yield found["value"]
+        name = f"-{found['name']}"
+        yield (name, found["value"]) if found["value"] else (name,)
 
 
 # -- what schedulers say ---------------------------------------------------------------------------
@@ -95,6 +97,17 @@ def complaint(said: Output) -> str:
     """Return the output of a command that failed, in one line."""
     text = said.err.strip() or said.out.strip()
     return " ".join(text.split())[:500] or f"it ended with status {said.exit} and said nothing"
+
+
+def xml(tool: str, text: str, tag: str) -> ET.Element:
+    """Read a listing in XML, which has one element around all; raise `BatchError` if it is none."""
+    try:
+        tree = ET.fromstring(text)  # noqa: S314 - of the scheduler, and it has no entities
+    except (ET.ParseError, ValueError) as error:
+        raise BatchError(f"{tool}: this is no listing: {error}") from None
+    if tree.tag != tag:
+        raise BatchError(f"{tool}: this is no listing but {tree.tag!r}")
+    return tree
 
 
 def indices(text: str) -> Iterator[int]:

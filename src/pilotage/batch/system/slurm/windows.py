@@ -72,7 +72,7 @@ class SlurmNode(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """What a job may ask a partition for."""
+    """The most that a job may request of a partition."""
 
     #: Whether it is where jobs go that name none.
     default: bool
@@ -96,7 +96,7 @@ class Occupied(msgspec.Struct, frozen=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """What was seen of a cluster, at once."""
+    """The state of a cluster at one time."""
 
     #: When, by its own clock.
     now: float
