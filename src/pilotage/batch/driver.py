@@ -143,7 +143,7 @@ class SubmissionDriver:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the batch system; empty if nothing is."""
+        """The current problem with the batch system, or empty."""
         return next(iter(self._troubles.values()), "")
 
     def note_trouble(self, what: str, words: str) -> None:

@@ -162,7 +162,7 @@ class ItemFolder(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> str:
-        """What stands for the project's folder there."""
+        """The copy of the project's folder at the site."""
         return f"{self.folder}/data"
 
     @property
@@ -185,7 +185,7 @@ class JobFolders(Protocol):
 
     @property
     def data(self) -> str:
-        """What stands for the project's folder there."""
+        """The copy of the project's folder at the site."""
         ...
 
     @property

@@ -34,7 +34,7 @@ News = Callable[[list[dict[str, Any]]], None]
 
 
 class HelperInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program at the login node says of itself and where it is."""
+    """Host, user and folders of the program at the login node."""
 
     host: str = ""
     user: str = ""
@@ -105,7 +105,7 @@ class LoginHelper:
 
 
 class HelperStart:
-    """How the program gets to a site and is started there."""
+    """Installs the program at a site and starts it."""
 
     def __init__(self, name: str, python: str, folder: str, program: bytes) -> None:
         """Take the site's name, its Python, the folder there, and the program."""

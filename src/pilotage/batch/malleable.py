@@ -29,7 +29,7 @@ _MARGIN_S = 30.0
 
 
 class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job may be."""
+    """The sizes in which a job may run."""
 
     nodes_least: int
     nodes_most: int
@@ -43,7 +43,7 @@ class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue gives to one job, whatever is free."""
+    """The most that a queue gives to one job, whatever is free."""
 
     nodes: float = math.inf
     #: Seconds: the most, and what a job has that does not say.
@@ -52,7 +52,7 @@ class QueueBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """So many nodes are free from one moment to another."""
+    """Nodes that are free from one moment to another."""
 
     nodes: int
     start: float
@@ -60,14 +60,14 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job has got; it is part of what is written down before the batch system is asked."""
+    """The size chosen for a job; it is recorded before the batch system is asked."""
 
     nodes: int
     #: Seconds of wall time; nothing means what the queue gives.
     time: float | None = None
     #: When it is expected to start, if that is known.
     start: float | None = None
-    #: Why it is this one, for people.
+    #: Why this size was chosen, for people.
     why: str = ""
 
 

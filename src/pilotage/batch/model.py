@@ -23,7 +23,7 @@ _NEVER = (
 
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What jobs and pilots ask the batch system for unless they say otherwise."""
+    """Requests to the batch system for jobs and pilots that do not set their own."""
 
     #: Queue or partition.
     queue: str = ""

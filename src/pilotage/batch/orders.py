@@ -113,7 +113,7 @@ def malleable(spec: JobSpec) -> bool:
 
 
 class _Look(msgspec.Struct):
-    """What was seen of a batch system, and what was concluded from it since."""
+    """The state of a batch system at one time, and gaps and trials computed from it."""
 
     at: float
     #: Nothing if the free capacity is unknown.

@@ -85,7 +85,7 @@ def _by_evidence(one: BatchJob, end: TaskEnd, stopping: str) -> retry.AttemptEnd
             call_off=told.call_off,
         )  # fmt: skip
     if judged.stopped:
-        # Nobody here asked for it: the batch system took its node away.
+        # Not stopped by us: the batch system took its node away.
         return msgspec.structs.replace(judged, stopped=False, lost=True, cause=outcome.Cause.KILLED)
     return judged
 

@@ -14,7 +14,7 @@ from pilotage.job import moves
 from pilotage.run import output
 
 _STREAMS = ("stdout", "stderr")
-#: Bytes of one stream that are brought home, in all and at once.
+#: Bytes of one stream that are fetched, in all and at once.
 _MOST = 10 << 20
 _AT_ONCE = 1 << 20
 #: Jobs whose streams are asked for together.

@@ -93,7 +93,7 @@ class Submission(msgspec.Struct):
 
     @property
     def live(self) -> list[ArrayTask]:
-        """What of it is not over."""
+        """The tasks that are not over."""
         return [work for work in self.works.values() if not work.over]
 
     @property
@@ -244,7 +244,7 @@ def forget_listings(one: Submission) -> None:
 
 
 class TaskEnd(msgspec.Struct, frozen=True):
-    """How a task ended: its own evidence, the scheduler's report, or only its absence."""
+    """The end of a task: its own evidence, the scheduler's report, or only its absence."""
 
     evidence: dict[str, Any] | None = None
     item: BatchItem | None = None

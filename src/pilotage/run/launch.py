@@ -23,7 +23,7 @@ _Recipe = model.Command | model.Script | model.Python | model.Notebook | model.A
 
 
 class LaunchContext(msgspec.Struct, frozen=True):
-    """Where jobs run."""
+    """The project, applications and environment with which jobs are launched."""
 
     #: The project's root, which relative paths start from.
     base: str

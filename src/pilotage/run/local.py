@@ -46,7 +46,7 @@ _MANY = 16
 _GRACE_S = 10.0
 #: How long a question may wait for work.
 _PATIENCE_S = 20.0
-#: So many starters in a row may die before they are ready.
+#: The number of starters in a row that may die before they are ready.
 _TRIES = 5
 #: Weight of the newest job in the mean of how long jobs take.
 _NEWEST = 0.2

@@ -30,7 +30,7 @@ class EndReason(StrEnum):
 
 
 class Sandbox(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What stands between a payload and everything else."""
+    """The isolation of a payload from the rest of the machine."""
 
     #: `none`, `bubblewrap`, `podman`, `apptainer` or `user`.
     kind: str = "none"
@@ -71,7 +71,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     #: Kernel limits by name: cpu_seconds, disk, file_size, open_files, processes.
     limits: dict[str, int] = {}
-    #: What stands between it and everything else.
+    #: Its isolation from the rest of the machine.
     sandbox: Sandbox | None = None
     #: GPUs that it is lent.
     gpus: int = 0
@@ -82,7 +82,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a payload and the children it waited for have used."""
+    """The resources used by a payload and the children it waited for."""
 
     #: The time from start to end, in seconds.
     wall: float

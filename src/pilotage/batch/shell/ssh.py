@@ -189,7 +189,9 @@ class SshShell:
                     break
                 except BlockingIOError:
                     if left <= 0:
-                        raise errors.Unavailable(f"somebody logs in to {self.host}") from None
+                        raise errors.Unavailable(
+                            f"another process is logging in to {self.host}"
+                        ) from None
                 left -= _LOCK_PAUSE_S
                 await asyncio.sleep(_LOCK_PAUSE_S)
             yield

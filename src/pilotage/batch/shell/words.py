@@ -11,11 +11,11 @@ from pilotage.base import errors
 
 
 class TroubleKind(StrEnum):
-    """What is in the way of a connection."""
+    """Why there is no connection."""
 
     #: A code, a password or another key is wanted: a person must log in.
     LOGIN = "login"
-    #: Nobody has said yet that the host's key is the right one.
+    #: The host's key is not confirmed yet.
     UNKNOWN_KEY = "unknown key"
     #: The host shows another key than the one that is known.
     CHANGED_KEY = "changed key"

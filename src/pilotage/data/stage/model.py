@@ -40,7 +40,7 @@ class StagingSite(Protocol):
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """What identifies content."""
+    """The identity of content."""
 
     sha256: str
     size: int

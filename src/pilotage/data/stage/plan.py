@@ -27,13 +27,13 @@ class BlockSums(msgspec.Struct, frozen=True):
 
 
 class PartialFile(BlockSums, frozen=True):
-    """What has arrived of a file."""
+    """The part of a file that has arrived."""
 
     part: str
 
 
 class Holdings(msgspec.Struct, frozen=True):
-    """What a site has of what it was asked for."""
+    """The requested files that a site already has."""
 
     have: list[str]
     same: dict[str, Annotated[str, msgspec.Meta(pattern=f"^{DIGEST.pattern}$")]] = {}

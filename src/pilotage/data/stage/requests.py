@@ -44,7 +44,7 @@ class RequestQueue(Generic[K, R]):
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, key: K) -> asyncio.Future[R]:
-        """Wish for something; the future is shared and must not be cancelled."""
+        """Queue a request; the future is shared and must not be cancelled."""
         if key not in self._asked:
             wish: StagingRequest[K, R] = StagingRequest(key)
             wish.future.add_done_callback(lambda _: self._asked.pop(key, None))
@@ -87,7 +87,7 @@ _STAY_S = 5.0
 
 
 class Reusable(Protocol):
-    """What can be used again."""
+    """A stream that can be used again."""
 
     @property
     def good(self) -> bool:

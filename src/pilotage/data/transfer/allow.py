@@ -25,7 +25,7 @@ DEFAULT_PORT = {"http": 80, "https": 443, "sftp": 22, "rsync": 873, "root": 1094
 
 
 class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where data may come from and go to."""
+    """The addresses that data may come from and go to."""
 
     #: Schemes such as `https`.
     schemes: tuple[str, ...] = ()

@@ -87,8 +87,8 @@ class Courier:
     ) -> Receipt:  # fmt: skip
         """Bring a file or a folder into a folder here; see `fetch.fetch`.
 
-        Where a manifest is pinned, what is not as it says when it was fetched again is so at its
-        source: that is a `Conflict`, and no reason to go on.
+        Where a manifest is pinned, a file that differs from it after a second fetch differs at
+        its source: that raises `Conflict`.
         """
         where = self._parse(address)
         damaged = 0

@@ -22,7 +22,7 @@ from pilotage.data.transfer.url import Url
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What was done."""
+    """The result of a transfer."""
 
     files: int
     bytes: int

@@ -53,7 +53,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """What is different for any other list."""
+        """The hash of the list."""
         return self._sum.hexdigest()
 
     def write(self, file: IO[bytes]) -> None:

@@ -40,7 +40,7 @@ class TransferItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Flags(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kind of transfer can do."""
+    """The features of a kind of transfer."""
 
     #: The source can tell the SHA-256 of a file, or the protocol checks one of its own.
     checksum: bool = False
@@ -57,7 +57,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransferListing(msgspec.Struct, frozen=True):
-    """What a URL stands for: one file, or a folder whose files come one after another."""
+    """The files of a URL: one, or those of a folder, one after another."""
 
     #: The folder that names of items are below.
     base: Url
@@ -71,7 +71,7 @@ class TransferKind(Protocol):
 
     @property
     def flags(self) -> Flags:
-        """What it can do."""
+        """Its features."""
         ...
 
     async def look(self, url: Url) -> TransferListing:

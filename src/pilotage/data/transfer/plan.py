@@ -25,7 +25,7 @@ _MARGIN_FILES = 16
 
 
 class FileAction(StrEnum):
-    """What to do about one file."""
+    """The action for one file."""
 
     #: It is not there.
     MOVE = "move"
@@ -38,7 +38,7 @@ class FileAction(StrEnum):
 
 
 class ExistingFile(msgspec.Struct, frozen=True):
-    """What has the name of a file at the destination."""
+    """The file of that name at the destination."""
 
     size: int
     #: In nanoseconds; 0 if the destination does not keep times.
@@ -82,7 +82,7 @@ def batches(items: Iterable[TransferItem]) -> Iterator[list[TransferItem]]:
 
 
 class FreeSpace(msgspec.Struct, frozen=True):
-    """What a file system has left for us."""
+    """The free space of a file system."""
 
     bytes: int
     #: Nothing if it does not count them.
@@ -90,7 +90,7 @@ class FreeSpace(msgspec.Struct, frozen=True):
 
 
 def check_room(where: str, room: FreeSpace, *, files: int, size: int, spare: int = 0) -> None:
-    """Raise `Unavailable` if so much does not fit, or if less than `spare` would stay free."""
+    """Raise `Unavailable` if files do not fit, or if less than `spare` would stay free."""
     place = text.show(where)
     if size + spare + _MARGIN_BYTES > room.bytes:
         need, left = units.bytes_for_people(size), units.bytes_for_people(room.bytes)

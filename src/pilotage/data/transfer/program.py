@@ -20,7 +20,7 @@ _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "KRB5CC
 
 
 class ProgramResult(msgspec.Struct, frozen=True):
-    """How a program ended, and the end of what it said of its trouble."""
+    """The exit code of a program, and the last lines of its errors."""
 
     status: int
     words: str

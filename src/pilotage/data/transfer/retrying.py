@@ -21,7 +21,7 @@ Told: TypeAlias = Callable[[errors.PilotageError], None]
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long and how often to try."""
+    """The number of attempts, and the pauses between them."""
 
     #: Seconds before the second attempt, and by how much each wait is longer than the last.
     delay: float = 2.0

@@ -31,7 +31,7 @@ _FULL_WORDS = re.compile(r"no space left|quota exceeded|disk full|\[3009\]", re.
 
 
 class ErrorClass(StrEnum):
-    """What an error means for the next attempt."""
+    """The meaning of an error for the next attempt."""
 
     #: The same may succeed later.
     TRANSIENT = "transient"

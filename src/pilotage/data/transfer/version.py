@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Version(NamedTuple):
-    """What changes whenever a file's content does."""
+    """A value that changes whenever a file's content does."""
 
     device: int
     inode: int

@@ -71,7 +71,7 @@ class Bed(Protocol):
 
 
 class Life:
-    """What becomes of orders."""
+    """The life of orders."""
 
     @pytest.fixture
     def bed(self) -> Bed:

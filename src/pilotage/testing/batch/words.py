@@ -74,7 +74,7 @@ def recorded(folder: Path, name: str) -> Sample:
 
 
 class Words:
-    """What every adapter does with orders and with what tools said."""
+    """How every adapter writes orders and reads the output of tools."""
 
     #: Each is the output of the real tool.
     listings: Sequence[Sample] = ()
@@ -138,9 +138,9 @@ class Words:
 
     def test_an_unknown_refusal_may_pass(self, batch: BatchSystem) -> None:
         with pytest.raises(BatchError) as caught:
-            batch.submitted(Output(1, "", "something that nobody ever heard of"))
+            batch.submitted(Output(1, "", "an error code of the future"))
         assert not caught.value.final
-        assert "nobody ever heard of" in str(caught.value)
+        assert "an error code of the future" in str(caught.value)
 
     def test_resources_become_words(self, batch: BatchSystem) -> None:
         for changes, words in self.mapping:

@@ -27,7 +27,7 @@ _SIZE, _OWNER, _MODE, _TIMES, _MORE = 1, 2, 4, 8, 0x80000000
 
 
 class FileAttributes(msgspec.Struct, frozen=True):
-    """What a server says of a file."""
+    """The attributes of a file at a server."""
 
     size: int = -1
     mode: int = 0
