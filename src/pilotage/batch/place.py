@@ -30,7 +30,7 @@ from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
-from pilotage.run import launch, unchanged
+from pilotage.run import launch
 from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
@@ -329,7 +329,7 @@ class BatchPlace:
         while not self._held.cancelled(one):
             # All of a file may have to be read for it.
             if objection := await anyio.to_thread.run_sync(
-                unchanged.objection, one.binding, one.spec.on_change
+                launch.objection, one.binding, one.spec.on_change
             ):
                 self._held.finish(
                     one,

@@ -26,7 +26,7 @@ from pilotage.job.model import State
 from pilotage.link.dialer import HubConnection
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
-from pilotage.run import unchanged
+from pilotage.run import launch
 from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
@@ -214,7 +214,7 @@ class Forward:
 
     def _objection(self, out: Out) -> str:
         """Look at what only we can see: whether the input is still what it was."""
-        return unchanged.objection(records.read_binding(out.claim.binding), out.spec.on_change)
+        return launch.objection(records.read_binding(out.claim.binding), out.spec.on_change)
 
     async def _refuse(self, out: Out, state: State, why: str) -> None:
         await self._writer.run(

@@ -34,7 +34,7 @@ from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.match.wish import ONLY_APPLICATIONS
-from pilotage.run import output, unchanged
+from pilotage.run import launch, output
 from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
@@ -310,7 +310,7 @@ class EdgePlace:
         while not self._called_off(one):
             try:
                 if objection := await anyio.to_thread.run_sync(
-                    unchanged.objection, one.binding, one.spec.on_change
+                    launch.objection, one.binding, one.spec.on_change
                 ):
                     self._finish(one, retry.AttemptEnd(
                         ok=False, message=objection, cause=Cause.INPUT, call_off=objection

@@ -30,7 +30,7 @@ from pilotage.match.turn import TurnRecords
 from pilotage.pilot.launches import JobCancelled, NotRunnable
 from pilotage.pilot.model import NodeFacts, Project
 from pilotage.pilot.table import Pilot
-from pilotage.run import launch, unchanged
+from pilotage.run import launch
 from pilotage.run.model import Sandbox
 from pilotage.store import Db
 
@@ -212,7 +212,7 @@ class Staging:
         """Find out what a job reads; all of a file may have to be read for it."""
         one = self._guest(claim, spec)
         if objection := await anyio.to_thread.run_sync(
-            unchanged.objection, one.binding, spec.on_change
+            launch.objection, one.binding, spec.on_change
         ):
             raise JobCancelled(objection)
         files = await anyio.to_thread.run_sync(guest.wanted, one)

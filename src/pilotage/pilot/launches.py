@@ -9,7 +9,7 @@ import msgspec
 from pilotage.base import text
 from pilotage.job import model, moves, records
 from pilotage.pilot.model import NodeFacts
-from pilotage.run import launch, unchanged
+from pilotage.run import launch
 from pilotage.run.model import Sandbox
 
 #: Definitions that are cached, in all and for one node.
@@ -102,7 +102,7 @@ class LaunchTemplates:
         self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, kind: str
     ) -> tuple[bytes, list[str], model.Binding]:
         binding = records.read_binding(claim.binding)
-        if objection := unchanged.objection(binding, spec.on_change):
+        if objection := launch.objection(binding, spec.on_change):
             raise JobCancelled(objection)
         launch.require_inputs(spec, binding, self._place.base, claim.job)
         place = msgspec.structs.replace(self._place, python=facts.python, programs=facts.work)

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.event import content
+from pilotage.event.model import FileVersion
 from pilotage.job import model, template
 from pilotage.payload import call
 from pilotage.run.model import Launch, Sandbox
@@ -93,6 +95,22 @@ def prepare(
         **process,
     )
     return Prepared(launch, outputs, optional)
+
+
+def objection(binding: model.Binding, on_change: model.OnChange) -> str:
+    """Return why a job must not run on its input; empty if it may."""
+    if on_change == "ignore" or not binding.path or not (binding.version or binding.sha256):
+        return ""
+    try:
+        found = os.stat(binding.path)
+    except OSError:
+        return f"its input {text.show(binding.path)} is gone"
+    version = str(FileVersion(found.st_ino, found.st_size, found.st_mtime_ns))
+    if on_change == "latest" or version == binding.version:
+        return ""
+    if binding.sha256 and content.sha256(binding.path) == binding.sha256:
+        return ""
+    return f"its input {text.show(binding.path)} has changed since the rule matched it"
 
 
 def declared(spec: model.JobSpec, binding: model.Binding, base: str, job: int) -> list[str]:

@@ -28,7 +28,7 @@ from pilotage.match.model import Offer
 from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
-from pilotage.run import launch, starter, unchanged
+from pilotage.run import launch, starter
 from pilotage.run.model import Ending, EndReason, Launch, Started
 from pilotage.run.offer import LOCAL, here
 from pilotage.run.outcome import classify
@@ -243,7 +243,7 @@ class LocalSite:
         self, running: RunningJob, binding: model.Binding, owner: str
     ) -> launch.Prepared | retry.AttemptEnd:
         """Return which process to start, or why the job must not."""
-        if objection := unchanged.objection(binding, running.spec.on_change):
+        if objection := launch.objection(binding, running.spec.on_change):
             return retry.AttemptEnd(
                 ok=False, message=objection, cause=Cause.INPUT, call_off=objection
             )

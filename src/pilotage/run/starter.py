@@ -22,7 +22,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.payload.starter import process
-from pilotage.run import reports as report
+from pilotage.run import outcome
 from pilotage.run.model import Ending, EndReason, Launch, Report
 
 _log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Starter:
             if messages is None:
                 if lost := await self._lose():
                     return lost
-            elif reports := [report.read(message) for message in messages]:
+            elif reports := [outcome.read_report(message) for message in messages]:
                 for one in reports:
                     if isinstance(one, Ending):
                         self._held.pop(one.key, None)
@@ -255,7 +255,7 @@ def evidence(directory: str | Path) -> Ending | None:
     """Read how the payload of an attempt directory ended, if its starter had to write it down."""
     try:
         data = Path(directory, "exit.json").read_bytes()
-        return report.read_evidence(data)
+        return outcome.read_evidence(data)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (ValueError, msgspec.ValidationError):
