@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from pilotage.base.clock import WallClock
-from pilotage.batch import errand
+from pilotage.batch import commands
 from pilotage.cli.main import main
 
 #: How long it may take until somebody who sleeps knows that the clock was moved, in seconds.
@@ -40,7 +40,7 @@ class Ahead:
         part.write_text(str(self.seconds + seconds))
         part.rename(self.file)
 
-    def program(self, submit: float = errand.SUBMIT_S) -> list[str]:
+    def program(self, submit: float = commands.SUBMIT_S) -> list[str]:
         """Name the module that goes by it, and its first words."""
         return ["tests.driven", str(self.file), str(submit)]
 
@@ -60,5 +60,5 @@ def drive(ahead: Ahead) -> None:
 
 if __name__ == "__main__":
     drive(Ahead(Path(sys.argv.pop(1))))
-    errand.SUBMIT_S = float(sys.argv.pop(1))
+    commands.SUBMIT_S = float(sys.argv.pop(1))
     sys.exit(main())

@@ -35,7 +35,7 @@ from pilotage.pilot.table import PilotTable
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.settings import Match, Pilots
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.status.offers import HOLE
 from pilotage.store import Writer, connect
 
@@ -176,7 +176,7 @@ class Backroom:
             staging,
             settings,
             jobs,
-            Listener(),
+            JobListener(),
         )
         self.desk = Enrolment(
             self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.hub.project import Project
 from pilotage.pool import view
 from pilotage.pool.view import Account, accounts
@@ -183,7 +183,7 @@ class Pooled(Farm):
 def pilots(db: Db) -> list[PoolPilot]:
     """Read all pilots that pools ever asked for."""
     return [
-        PoolPilot(*row[:5], msgspec.json.decode(row[5], type=Wish).cpus, *row[6:])  # type: ignore[call-arg]
+        PoolPilot(*row[:5], msgspec.json.decode(row[5], type=PilotRequest).cpus, *row[6:])  # type: ignore[call-arg]
         for row in _query(db, _PILOTS)
     ]
 

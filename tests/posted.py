@@ -15,7 +15,7 @@ from pilotage.agent.app import files, trust
 from pilotage.agent.app.model import Application, AppLimits, Parameter, Staging
 from pilotage.agent.model import OutboxEntry
 from pilotage.agent.settings import Settings, SiteBroker
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.port import Message
 from pilotage.job import records as jobs
 from pilotage.job.model import Job
@@ -40,7 +40,7 @@ def settings(**more: Any) -> Settings:
     """Return settings of the site."""
     facts: dict[str, Any] = {
         "site": SITE, "bus": SiteBroker(url="amqps://broker.example.org/"), "admins": ("boss",),
-        "batch": Site(batch="local", allow=("--exclusive",)),
+        "batch": SiteSettings(batch="local", allow=("--exclusive",)),
     }  # fmt: skip
     return Settings(**facts | more)
 

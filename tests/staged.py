@@ -29,10 +29,10 @@ from pilotage.agent.data import JobData
 from pilotage.agent.model import Accepted
 from pilotage.agent.registry import Registry
 from pilotage.base import clock
-from pilotage.batch.connections import Ways
-from pilotage.batch.driver import Driver
-from pilotage.batch.place import Direct
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.connections import SiteConnections
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.place import BatchPlace
+from pilotage.batch.tunnels import Tunnels
 from pilotage.hub.project import Project
 from pilotage.job import machine
 from pilotage.job.model import Job, State
@@ -40,7 +40,7 @@ from pilotage.job.records import Selection
 from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
 from pilotage.project import settings
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Writer, connect
 
 SITE = "edge"
@@ -70,15 +70,15 @@ async def serve(root: Path) -> None:
         clock.dice(),
     )  # fmt: skip
     found = settings_.read(root / "agent.toml")
-    ways = Ways(project, writer, pack.archive())
+    ways = SiteConnections(project, writer, pack.archive())
 
-    async def work(name: str, driver: Driver, _: Doors) -> None:
+    async def work(name: str, driver: SubmissionDriver, _: Tunnels) -> None:
         remote = driver.remote
         data = JobData(
             remote, writer, project.state, Registry(root), lambda: found, project.clock.now
         )
         place = settings.place(project.settings, project.root)
-        direct = Direct(name, driver, queue, writer, place, data, Listener())
+        direct = BatchPlace(name, driver, queue, writer, place, data, JobListener())
         janitor = Cleanup(
             project.state, writer, lambda: found, project.clock.now,
             lambda: remote.hello.root if remote.up else None,

@@ -16,8 +16,8 @@ from testbed.ssh import Sshd
 LOGIN = """\
 import sys
 from pathlib import Path
-from pilotage.batch.shell.ssh import Ssh
-Ssh("bed", sys.argv[1], Path(sys.argv[2]), settings=sys.argv[3]).login("1h")
+from pilotage.batch.shell.ssh import SshShell
+SshShell("bed", sys.argv[1], Path(sys.argv[2]), settings=sys.argv[3]).login("1h")
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bench.remote.bed import ARRAYS, CORES, Bed
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.client import Ended, Future
 from pilotage.hub.project import Project
 from pilotage.job.model import Allocation, Command, JobSpec
@@ -112,7 +112,7 @@ class Held:
 def recruit(bed: Bed) -> None:
     """Have a pilot started at the site, and wait until it works."""
     with Project(bed.root) as project:
-        project.want_pilots(ARRAYS, Wish(cpus=CORES, idle=_PATIENCE_S), 1, "")
+        project.want_pilots(ARRAYS, PilotRequest(cpus=CORES, idle=_PATIENCE_S), 1, "")
     run(bed, on_pilot(CORES))
 
 

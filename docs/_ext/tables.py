@@ -13,6 +13,7 @@ from pilotage.agent import settings as agent
 from pilotage.agent.app import fill
 from pilotage.agent.app import model as apps
 from pilotage.batch import model as site
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.cli import about
 from pilotage.data.transfer import keys
 from pilotage.event.model import Event, EventKind
@@ -126,7 +127,7 @@ def _toml(default: str) -> str:
 def site_keys() -> str:
     """Write the keys of a site's file."""
     parts = []
-    for owner, head in ((site.Site, ""), (site.Defaults, "### `[defaults]`\n\n")):
+    for owner, head in ((site.SiteSettings, ""), (site.Defaults, "### `[defaults]`\n\n")):
         rows = [_setting(field) for field in facts.fields(owner) if field.name != "defaults"]
         about = f"{facts.sentence(owner)}\n\n" if head else ""
         parts.append(head + about + table(("key", "type", "default", "meaning"), rows))
@@ -305,7 +306,7 @@ def pool_keys() -> str:
     parts = []
     for owner, head in (
         (pools.Pool, ""),
-        (pools.PilotResources, "### `[pilot]`\n\n"),
+        (PilotRequest, "### `[pilot]`\n\n"),
         (pools.Aimd, '### `[control]`, `kind = "aimd"`\n\n'),
         (pools.Even, '### `[control]`, `kind = "linear"`\n\n'),
         (pools.Relative, '### `[control]`, `kind = "relative"`\n\n'),
@@ -358,7 +359,7 @@ def agent_keys() -> str:
         (agent.RunningLimits, "### `[limits]`\n\n"),
         (agent.KeepTimes, "### `[keep]`\n\n"),
         (agent.RelaySettings, "### `[relay]`\n\n"),
-        (keys.Keys, "### `[credentials.HOST]`\n\n"),
+        (keys.Credentials, "### `[credentials.HOST]`\n\n"),
     ):
         about = f"{facts.sentence(owner)}\n\n" if head else ""
         rows = [_setting(field) for field in facts.fields(owner)]

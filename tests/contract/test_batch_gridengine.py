@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.batch.system.gridengine import TOOLS
-from pilotage.batch.system.model import Call, Cause, Order, Phase
+from pilotage.batch.system.model import BatchCommand, BatchOrder, EndCause, Phase
 from pilotage.testing.batch import beds, life
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.gridengine import GridEngine as Cluster
@@ -20,7 +20,7 @@ class TestGridEngine(Life):
         return beds.Commands(
             TOOLS, tmp_path, beds.environment(gridengine.env), can=CAN, patience=90,
             waits=("-a=204001010000",), holds=("-h",),
-            stranger=Call(("qsub", "-N", "odd", "-o", "/dev/null", "-j", "y"), "true\n"),
+            stranger=BatchCommand(("qsub", "-N", "odd", "-o", "/dev/null", "-j", "y"), "true\n"),
         )  # fmt: skip
 
     @pytest.mark.slow
@@ -29,7 +29,7 @@ class TestGridEngine(Life):
         order = make(bed, f"echo x >> began; exit {code}")
         submit(bed, order)
         (item,) = wait(bed, order, Phase.OVER)
-        assert (item.cause, item.exit) == (Cause.EXITED, 1)
+        assert (item.cause, item.exit) == (EndCause.EXITED, 1)
         let_others_run(bed)
         assert began(order) == 1
 
@@ -70,8 +70,8 @@ class TestGridEngine(Life):
             # Or it looks for the master only once a minute.
             gridengine.restart_node()
         (item,) = wait(bed, order, Phase.OVER, extra=120)
-        assert (item.cause, item.exit) == (Cause.EXITED, 6)
+        assert (item.cause, item.exit) == (EndCause.EXITED, 6)
 
 
-def began(order: Order) -> int:
+def began(order: BatchOrder) -> int:
     return len(Path(order.folder, "began").read_text().split())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.batch.system import htcondor
-from pilotage.batch.system.model import Call, Cause, Order, Phase
+from pilotage.batch.system.model import BatchCommand, BatchOrder, EndCause, Phase
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.condor import Condor
@@ -35,7 +35,7 @@ class TestHTCondor(Life):
         folder.chmod(0o777)
         yield beds.Commands(
             htcondor.TOOLS, folder, condor.env, can=CAN, waits=("--request_disk=999999999999",),
-            holds=("--hold",), stranger=Call(("condor_submit", "-terse", "-"), STRANGER),
+            holds=("--hold",), stranger=BatchCommand(("condor_submit", "-terse", "-"), STRANGER),
         )  # fmt: skip
         os.umask(before)
 
@@ -46,7 +46,7 @@ class TestHTCondor(Life):
         order = make(bed, hog, memory=100 << 20)
         submit(bed, order)
         (item,) = wait(bed, order, Phase.OVER, extra=60)
-        assert item.cause is Cause.MEMORY
+        assert item.cause is EndCause.MEMORY
         assert "memory usage exceeded" in item.words
 
     @pytest.mark.slow
@@ -56,7 +56,7 @@ class TestHTCondor(Life):
         (starter,) = until(bed, lambda: began(order), bool)
         os.kill(starter, signal.SIGKILL)
         (item,) = wait(bed, order, Phase.OVER)
-        assert item.cause is Cause.NODE
+        assert item.cause is EndCause.NODE
         let_others_run(bed)
         assert began(order) == [starter]
 
@@ -66,9 +66,9 @@ class TestHTCondor(Life):
         submit(bed, order)
         (starter,) = until(bed, lambda: began(order), bool)
         (item,) = wait(bed, order, Phase.RUNNING)
-        assert bed.run(Call(("condor_vacate_job", item.id))).exit == 0
+        assert bed.run(BatchCommand(("condor_vacate_job", item.id))).exit == 0
         (item,) = wait(bed, order, Phase.OVER)
-        assert item.cause is Cause.PREEMPTED
+        assert item.cause is EndCause.PREEMPTED
         let_others_run(bed)
         assert began(order) == [starter]
 
@@ -83,11 +83,11 @@ class TestHTCondor(Life):
         until(bed, lambda: bed.run(htcondor.TOOLS.listing()).exit == 0, bool, extra=60)
         Path(order.folder, "go").touch()
         (item,) = wait(bed, order, Phase.OVER, extra=60)
-        assert (item.cause, item.exit) == (Cause.EXITED, 4)
+        assert (item.cause, item.exit) == (EndCause.EXITED, 4)
         assert len(began(order)) == 1
 
 
-def began(order: Order) -> list[int]:
+def began(order: BatchOrder) -> list[int]:
     """Return the processes that started the script."""
     path = Path(order.folder, "began")
     return [int(line) for line in path.read_text().split()] if path.exists() else []

@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from pilotage.batch.system.local import local
-from pilotage.batch.system.model import Batch, Call, Cause, Item, Order, Phase, Said
+from pilotage.batch.system.model import (
+    BatchCommand,
+    BatchItem,
+    BatchOrder,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.pilot import pack
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
@@ -33,7 +41,7 @@ class Queue(beds.Commands):
         orders = folder / "s"
         orders.mkdir()
         run = (sys.executable, str(program))
-        stranger = Call(
+        stranger = BatchCommand(
             (
                 *run,
                 "local",
@@ -46,7 +54,7 @@ class Queue(beds.Commands):
         )
         super().__init__(local(run, str(self.root)), orders, os.environ, can=CAN, stranger=stranger)
 
-    def waiting(self, order: Order) -> Order:
+    def waiting(self, order: BatchOrder) -> BatchOrder:
         """Take all cores first."""
         submit(self, make(self, "sleep 300", cpus=CORES))
         return order
@@ -105,30 +113,31 @@ LISTING = (
 
 class TestWords(Words):
     listings = (
-        Sample(Said(0, '{"items": []}\n'), ()),
+        Sample(Output(0, '{"items": []}\n'), ()),
         Sample(
-            Said(0, LISTING),
+            Output(0, LISTING),
             (
-                Item(
-                    key="p0123456789abcd", id="1.0", phase=Phase.OVER, cause=Cause.EXITED, exit=7,
+                BatchItem(
+                    key="p0123456789abcd", id="1.0", phase=Phase.OVER, cause=EndCause.EXITED,
+                    exit=7,
                     node="here", started=1794801016.25, ended=1794801017.5,
                 ),
-                Item(key="p0123456789abce", id="2.0", phase=Phase.QUEUED),
-                Item(
+                BatchItem(key="p0123456789abce", id="2.0", phase=Phase.QUEUED),
+                BatchItem(
                     key="p0123456789abce", id="2.1", index=1, phase=Phase.RUNNING, node="here",
                     started=1794801016.5,
                 ),
-                Item(
-                    key="p0123456789abcf", id="4.0", phase=Phase.OVER, cause=Cause.SIGNALLED,
+                BatchItem(
+                    key="p0123456789abcf", id="4.0", phase=Phase.OVER, cause=EndCause.SIGNALLED,
                     signal=9, ended=1794801018.0,
                 ),
             ),
         ),
     )  # fmt: skip
-    answers = ((Said(0, "12\n"), "12"),)
+    answers = ((Output(0, "12\n"), "12"),)
     refusals = (
-        (Said(2, "", "refused: 9 cores are asked for, there are 2\n"), True),
-        (Said(1, "", "local submit: [Errno 28] No space left on device\n"), False),
+        (Output(2, "", "refused: 9 cores are asked for, there are 2\n"), True),
+        (Output(1, "", "local submit: [Errno 28] No space left on device\n"), False),
     )
     mapping = (
         ({"count": 3, "tasks": 2, "cpus": 4}, ("--count=3", "--cpus=8")),
@@ -136,7 +145,7 @@ class TestWords(Words):
     )
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return local(("python3", "/site/bin/x.pyz"), "/site/local")
 
 
@@ -177,9 +186,9 @@ def test_an_item_outlives_its_supervisor_and_can_be_called_off(queue: Queue):
         queue, lambda: find(queue, order.key), lambda found: found[1].phase is Phase.OVER
     )
     assert first.phase is Phase.RUNNING
-    assert second.cause is Cause.NODE
+    assert second.cause is EndCause.NODE
     queue.run(queue.batch.cancel([first.id]))
-    assert [item.cause for item in find(queue, order.key)] == [Cause.CANCELLED, Cause.NODE]
+    assert [item.cause for item in find(queue, order.key)] == [EndCause.CANCELLED, EndCause.NODE]
     until(queue, lambda: _lives(pid), lambda lives: not lives)
 
 
@@ -190,7 +199,7 @@ def test_how_an_item_without_supervisor_ended_is_not_known(queue: Queue):
     os.kill(queue.keeper(order.key), signal.SIGKILL)
     Path(order.folder, "go").touch()
     (item,) = wait(queue, order, Phase.OVER)
-    assert (item.cause, item.exit) == (Cause.UNKNOWN, None)
+    assert (item.cause, item.exit) == (EndCause.UNKNOWN, None)
     (again,) = find(queue, order.key)
     assert again == item
 
@@ -206,19 +215,19 @@ def test_a_submission_without_supervisor_never_begins(queue: Queue):
     for name in ("order.json", "script"):
         (copy / name).write_bytes((place / name).read_bytes())
     both = find(queue, order.key)
-    assert [item.cause for item in both] == [Cause.EXITED, Cause.NODE]
+    assert [item.cause for item in both] == [EndCause.EXITED, EndCause.NODE]
     assert json.loads((copy / "keeper.json").read_text())["start"] == "never"
 
 
 def test_politeness_has_an_end(queue: Queue):
     order = make(queue, "trap '' TERM; touch on; while :; do sleep 0.1; done")
     call = queue.batch.submit(order)
-    queue.batch.submitted(queue.run(Call((*call.argv, "--grace=0.5"), call.input)))
+    queue.batch.submitted(queue.run(BatchCommand((*call.argv, "--grace=0.5"), call.input)))
     until(queue, lambda: _text(order, "on") is not None, bool)
     (item,) = find(queue, order.key)
     queue.run(queue.batch.cancel([item.id]))
     (over,) = wait(queue, order, Phase.OVER)
-    assert over.cause is Cause.CANCELLED
+    assert over.cause is EndCause.CANCELLED
 
 
 def test_what_was_over_long_ago_is_forgotten_and_its_id_not_used_again(queue: Queue):
@@ -227,7 +236,7 @@ def test_what_was_over_long_ago_is_forgotten_and_its_id_not_used_again(queue: Qu
     wait(queue, first, Phase.OVER)
     call = queue.batch.listing()
     time.sleep(0.01)
-    said = queue.run(Call((*call.argv, "--keep=0")))
+    said = queue.run(BatchCommand((*call.argv, "--keep=0")))
     assert queue.batch.listed(said) == []
     assert not (queue.root / str(number)).exists()
     assert int(submit(queue, make(queue, "true"))) == number + 1
@@ -249,7 +258,7 @@ def test_many_submissions_at_once_get_ids_of_their_own(queue: Queue):
     said = [
         process.communicate(call.input)[0] for process, call in zip(running, calls, strict=True)
     ]
-    assert len({queue.batch.submitted(Said(0, text)) for text in said}) == 12
+    assert len({queue.batch.submitted(Output(0, text)) for text in said}) == 12
 
 
 @pytest.mark.parametrize("kills", [12, pytest.param(100, marks=pytest.mark.soak)])
@@ -281,7 +290,7 @@ def test_whoever_is_killed_nothing_runs_twice_or_unseen(queue: Queue, kills: int
         if rng.random() < 0.3:
             _kill_a_keeper(queue, order.key)
 
-    def settled() -> dict[str, list[Item]]:
+    def settled() -> dict[str, list[BatchItem]]:
         found = queue.batch.listed(queue.run(queue.batch.listing()))
         return {key: [item for item in found if item.key == key] for key in keys}
 
@@ -297,11 +306,11 @@ def test_whoever_is_killed_nothing_runs_twice_or_unseen(queue: Queue, kills: int
         assert len(items) <= 1
         assert ran <= len(items)
         for item in items:
-            assert ran == 1 or item.cause is not Cause.EXITED
-            assert ran == 0 or item.cause is not Cause.NODE
+            assert ran == 1 or item.cause is not EndCause.EXITED
+            assert ran == 0 or item.cause is not EndCause.NODE
     # The moments were not all alike.
-    assert causes[Cause.EXITED]
-    assert causes[Cause.EXITED] < len(orders)
+    assert causes[EndCause.EXITED]
+    assert causes[EndCause.EXITED] < len(orders)
 
 
 def _kill_a_keeper(queue: Queue, key: str) -> None:
@@ -309,7 +318,7 @@ def _kill_a_keeper(queue: Queue, key: str) -> None:
         os.kill(queue.keeper(key), signal.SIGKILL)
 
 
-def _text(order: Order, name: str) -> str | None:
+def _text(order: BatchOrder, name: str) -> str | None:
     path = Path(order.folder, name)
     return path.read_text() if path.exists() else None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.batch.system import slurm
-from pilotage.batch.system.model import BatchError, Call, Phase
+from pilotage.batch.system.model import BatchCommand, BatchError, Phase
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
 from tests.misbehaving import faults
@@ -24,7 +24,9 @@ class Trial(beds.Commands):
         can = frozenset({"signal", "step", "ended", "cause"})
         script = "#!/bin/sh\ntrue\n"
         words = ("sbatch", "--job-name=odd name", f"--chdir={folder}", "--parsable")
-        super().__init__(slurm.TOOLS, folder, double.env, can=can, stranger=Call(words, script))
+        super().__init__(
+            slurm.TOOLS, folder, double.env, can=can, stranger=BatchCommand(words, script)
+        )
         self.double = double
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pilotage.batch.system import pbs
-from pilotage.batch.system.model import BatchError, Said
+from pilotage.batch.system.model import BatchError, Output
 from pilotage.testing.batch.words import ORDER
 from tests.replay.tools import REPLAY, Tools, recorded
 
@@ -127,7 +127,7 @@ def test_torque_has_no_history(torque: Tools):
 def test_what_is_over_is_called_off_in_peace(tools: Tools, words: str, code: int):
     tools.put("qdel", f"echo '{words}' >&2; exit 7")
     said = tools.run(pbs.TOOLS.cancel(["12.pbs1", "13[4].pbs1"]))
-    assert said == Said(code, "", f"{words}\n")
+    assert said == Output(code, "", f"{words}\n")
     assert tools.calls("qdel") == [["12.pbs1", "13[4].pbs1"]]
 
 

@@ -6,7 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.batch.system.model import Batch, BatchError, Call, Cause, Order, Phase, Said
+from pilotage.batch.system.model import (
+    BatchCommand,
+    BatchError,
+    BatchOrder,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.batch.system.slurm import TOOLS
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
@@ -16,7 +24,7 @@ from tests.beds import slurm, slurm_accounting  # noqa: F401
 
 RECORDED = Path(__file__).parent / "batch/recorded"
 CAN = frozenset({"time", "signal", "hold", "wait", "step", "ended", "cause"})
-STRANGE = Call(
+STRANGE = BatchCommand(
     ("sbatch", "--job-name=odd name; $(id)\nof two lines", "--output=/dev/null"),
     "#!/bin/sh\ntrue\n",
 )
@@ -35,11 +43,13 @@ class TestSlurm(Life):
     def bed(self, slurm: Cluster, tmp_path: Path) -> Bed:  # noqa: F811
         return _bed(slurm, tmp_path)
 
-    def hasten(self, bed: Bed, order: Order, number: str) -> None:
+    def hasten(self, bed: Bed, order: BatchOrder, number: str) -> None:
         """See that a minute was asked for, which is the least, and move its end to now."""
         wait(bed, order, Phase.RUNNING)
-        assert "TimeLimit=00:01:00" in bed.run(Call(("scontrol", "show", "job", number))).out
-        said = bed.run(Call(("scontrol", "update", f"jobid={number}", "endtime=now+10")))
+        assert (
+            "TimeLimit=00:01:00" in bed.run(BatchCommand(("scontrol", "show", "job", number))).out
+        )
+        said = bed.run(BatchCommand(("scontrol", "update", f"jobid={number}", "endtime=now+10")))
         assert said.exit == 0, said
 
     def test_there_is_no_history_without_accounting(self, bed: Bed):
@@ -63,7 +73,7 @@ class TestSlurm(Life):
             submit(bed, order)
         assert caught.value.final, caught.value
         # Slurm lists some of what it refused as failed: it never ran.
-        assert {item.cause for item in find(bed, order.key)} <= {Cause.NODE}
+        assert {item.cause for item in find(bed, order.key)} <= {EndCause.NODE}
 
     @pytest.mark.parametrize("changes", [{"nodes": 40}, {"cpus": 400}, {"time": 1e6}])
     def test_what_a_partition_does_not_have_is_held(self, bed: Bed, changes: dict[str, object]):
@@ -87,7 +97,7 @@ class TestSlurm(Life):
         finally:
             slurm.start_controller()
         (item,) = wait(bed, order, Phase.OVER, extra=60)
-        assert (item.cause, item.exit) == (Cause.EXITED, 4)
+        assert (item.cause, item.exit) == (EndCause.EXITED, 4)
 
     def test_a_node_that_fails(self, bed: Bed, slurm: Cluster):  # noqa: F811
         order = make(bed, "sleep 300", extra=("--nodelist=n4",))
@@ -99,7 +109,7 @@ class TestSlurm(Life):
             (item,) = wait(bed, order, Phase.OVER, extra=60)
         finally:
             slurm.restore_node("n4")
-        assert item.cause is Cause.NODE
+        assert item.cause is EndCause.NODE
 
     def test_an_array_of_which_nothing_is_left_is_no_job(self, bed: Bed):
         order = bed.waiting(make(bed, "true", count=3))
@@ -155,49 +165,52 @@ class TestAccounting:
 
         one, two, three = (order.key for order in orders)
         assert until(bed, history, lambda found: len(found) == 5) == [
-            (one, 0, Cause.EXITED, 7, None),
-            (two, 0, Cause.SIGNALLED, None, 9),
-            (three, 0, Cause.EXITED, 0, None),
-            (three, 1, Cause.EXITED, 1, None),
-            (three, 2, Cause.EXITED, 2, None),
+            (one, 0, EndCause.EXITED, 7, None),
+            (two, 0, EndCause.SIGNALLED, None, 9),
+            (three, 0, EndCause.EXITED, 0, None),
+            (three, 1, EndCause.EXITED, 1, None),
+            (three, 2, EndCause.EXITED, 2, None),
         ]
 
 
 class TestWords(Words):
-    listings = (recorded(RECORDED, "slurm-squeue"), Sample(Said(0, END), ()))
+    listings = (recorded(RECORDED, "slurm-squeue"), Sample(Output(0, END), ()))
     histories = (
         recorded(RECORDED, "slurm-sacct"),
-        Sample(Said(0, END), ()),
-        Sample(Said(1, "", "Slurm accounting storage is disabled\n"), ()),
+        Sample(Output(0, END), ()),
+        Sample(Output(1, "", "Slurm accounting storage is disabled\n"), ()),
     )
-    answers = ((Said(0, "12\n"), "12"), (Said(0, "12;cluster\n"), "12"))
+    answers = ((Output(0, "12\n"), "12"), (Output(0, "12;cluster\n"), "12"))
     refusals = (
-        (Said(1, "", "sbatch: error: invalid partition specified: nope\n"), True),
-        (Said(1, "", "sbatch: error: Memory specification can not be satisfied\n"), True),
-        (Said(1, "", "sbatch: error: Batch job submission failed: Invalid feature spec"), True),
-        (Said(255, "", "sbatch: unrecognized option '--bogus'\n"), True),
+        (Output(1, "", "sbatch: error: invalid partition specified: nope\n"), True),
+        (Output(1, "", "sbatch: error: Memory specification can not be satisfied\n"), True),
+        (Output(1, "", "sbatch: error: Batch job submission failed: Invalid feature spec"), True),
+        (Output(255, "", "sbatch: unrecognized option '--bogus'\n"), True),
         (
-            Said(1, "", "sbatch: error: Batch job submission failed: Invalid account or acc"),
+            Output(1, "", "sbatch: error: Batch job submission failed: Invalid account or acc"),
             True,
         ),
         (
-            Said(1, "", "sbatch: error: QOSMaxCpuPerJobLimit\nsbatch: error: Batch job submission "
-                 "failed: Job violates accounting/QOS policy (job submit limit, user's size and/or "
-                 "time limits)"),
+            Output(1, "", "sbatch: error: QOSMaxCpuPerJobLimit\nsbatch: error: Batch job "
+                 "submission failed: Job violates accounting/QOS policy (job submit limit, user's "
+                 "size and/or time limits)"),
             True,
         ),
         (
-            Said(1, "", "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job "
+            Output(1, "", "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job "
                  "submission failed: Job violates accounting/QOS policy (job submit limit, user's "
                  "size and/or time limits)"),
             False,
         ),
         (
-            Said(1, "", "sbatch: error: Batch job submission failed: Socket timed out on send"),
+            Output(1, "", "sbatch: error: Batch job submission failed: Socket timed out on send"),
             False,
         ),
-        (Said(1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm"), False),
-        (Said(1, "12\n", "sbatch: error: Invalid partition name specified"), False),
+        (
+            Output(1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm"),
+            False,
+        ),
+        (Output(1, "12\n", "sbatch: error: Invalid partition name specified"), False),
     )  # fmt: skip
     mapping = (
         ({}, ("--parsable", "--no-requeue", "--nodes=1", f"--job-name={ORDER.key}")),
@@ -214,21 +227,21 @@ class TestWords(Words):
     )
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return TOOLS
 
-    def test_what_makes_it_ours_comes_last(self, batch: Batch):
+    def test_what_makes_it_ours_comes_last(self, batch: BatchSystem):
         order = msgspec.structs.replace(ORDER, extra=("--job-name=other", "--requeue"))
         argv = batch.submit(order).argv
         for name in ("--job-name=", "--no-requeue"):
             ours = [place for place, word in enumerate(argv) if word.startswith(name)][-1]
             assert ours > argv.index("--requeue")
 
-    def test_those_of_one_array_are_called_off_together(self, batch: Batch):
+    def test_those_of_one_array_are_called_off_together(self, batch: BatchSystem):
         ids = ["12_0", "12_1", "12_2", "12_7", "9", "13_5"]
         assert batch.cancel(ids).argv == ("scancel", "--quiet", "9", "12_[0-2,7]", "13_5")
 
-    def test_a_step_reads_its_script_from_the_folder(self, batch: Batch):
+    def test_a_step_reads_its_script_from_the_folder(self, batch: BatchSystem):
         call = batch.submit(msgspec.structs.replace(ORDER, step=True))
         assert call.detach
         assert not call.input

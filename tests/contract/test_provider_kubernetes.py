@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from examples.providers.kubernetes.pilotage_kubernetes import Kubernetes
-from pilotage.batch.system.model import Call, Order, Phase
+from pilotage.batch.system.model import BatchCommand, BatchOrder, Phase
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, wait
 from testbed.kube import Box
@@ -29,10 +29,10 @@ STRANGER = (
 class Kube(beds.Commands):
     """Jobs that are too large wait; those whose image is nowhere are held."""
 
-    def waiting(self, order: Order) -> Order:
+    def waiting(self, order: BatchOrder) -> BatchOrder:
         return msgspec.structs.replace(order, cpus=CORES + 1)
 
-    def held(self, order: Order) -> Order:
+    def held(self, order: BatchOrder) -> BatchOrder:
         self.batch = Kubernetes({"image": "missing/image", "mount": str(self.folder)})
         return order
 
@@ -48,7 +48,7 @@ def kube(box: Box, tmp_path: Path) -> Kube:
     create = ("kubectl", "create", "--filename=-", "--validate=false")
     return Kube(
         Kubernetes({"image": "python:3.11", "mount": str(tmp_path)}), tmp_path,
-        beds.environment(box.env), patience=60, stranger=Call(create, input=STRANGER),
+        beds.environment(box.env), patience=60, stranger=BatchCommand(create, input=STRANGER),
         can=frozenset({"memory", "time", "signal", "hold", "wait", "ended", "cause"}),
     )  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_jobs_that_are_gone_keep_no_other_alive(kube: Kube):
 
 
 def test_a_cluster_that_does_not_answer_has_no_listing(kube: Kube):
-    said = kube.run(Call(("kubectl", "--server=http://127.0.0.1:9", "get", "jobs")))
+    said = kube.run(BatchCommand(("kubectl", "--server=http://127.0.0.1:9", "get", "jobs")))
     assert said.exit != 0
     with pytest.raises(Exception, match="kubectl get"):
         kube.batch.listed(said)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pilotage.batch import errand
+from pilotage.batch import commands
 from pilotage.hub.project import Project
 from pilotage.job.model import Job
 from pilotage.job.records import Selection
@@ -102,7 +102,7 @@ class Edge:
         #: Whether the agent goes by a clock that `later` moves.
         self.driven = False
         #: How long a submit command may take then, in seconds.
-        self.submit_s = errand.SUBMIT_S
+        self.submit_s = commands.SUBMIT_S
         self._ahead = Ahead(root / ".ahead")
         self.papers = root / "papers"
         self.papers.mkdir(parents=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.hub.project import Project
 from pilotage.pilot import view
 from testbed.ports import free_port
@@ -291,8 +291,8 @@ def test_one_hub_has_pilots_of_several_agents_each_with_a_site_of_its_own(
             one.wait(lambda one=one: one.connected("lab"))  # type: ignore[misc]
         hub.wait(lambda: len(hub.query("SELECT name FROM edge_site")) == 2)
         # The first is called otherwise at its own site.
-        hub.change(lambda project: project.want_pilots("grid", Wish(), 1, ""))
-        hub.change(lambda project: project.want_pilots("cloud", Wish(cpus=2), 1, ""))
+        hub.change(lambda project: project.want_pilots("grid", PilotRequest(), 1, ""))
+        hub.change(lambda project: project.want_pilots("cloud", PilotRequest(cpus=2), 1, ""))
         agent.wait(lambda: available(hub) == {"grid": 1, "cloud": 2})
         assert (agent.held("lab").cores, other.held("lab").cores) == (1, 2)
         hub.change(lambda project: project.ask_pilots([1, 2], "stop"))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pilotage.batch import files
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.job import records
 from pilotage.job.model import App, JobSpec, NewJob, Resources, State
 from pilotage.status import offers
@@ -199,7 +199,7 @@ def test_a_file_of_the_same_name_is_reported_and_not_used(hub: Hub, edge: Edge):
     found = run(hub.root, "site", "add", edge.site, "--batch", "local")
     assert found.returncode == 7, found.stderr
     assert "an agent speaks for a site" in found.stderr
-    file = files.write(hub.root, edge.site, Site(batch="local"))
+    file = files.write(hub.root, edge.site, SiteSettings(batch="local"))
     try:
         (one,) = sites(hub)
         assert (one["kind"], "the agent is used" in one["conflict"]) == ("agent", True)

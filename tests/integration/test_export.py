@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
-from pilotage.data.export import Access, Bounds, Exports, lay, reclaim, remove, take
+from pilotage.data.export import Access, ExportLimits, Exports, lay, reclaim, remove, take
 from pilotage.data.export.sandbox import Programs
 from tests import exporter, system
 from tests.sftp import (
@@ -60,7 +60,7 @@ async def exports():
 
 async def opened(exports: Exports, lab: Path, **more: int) -> Access:
     layout = lay(lab / "box", {"in/raw.csv": lab / "data/raw.csv"})
-    return await exports.open("1.1", layout, bounds=Bounds(**more))
+    return await exports.open("1.1", layout, bounds=ExportLimits(**more))
 
 
 async def other(exports: Exports, lab: Path) -> Access:

@@ -18,7 +18,7 @@ import anyio.abc
 import pytest
 
 from pilotage.data.export import Exports, lay, take
-from pilotage.data.export.sandbox import Keys
+from pilotage.data.export.sandbox import ExportKeys
 from pilotage.node import batchjob
 from tests import boxed, sftp, system, wards
 
@@ -230,7 +230,7 @@ async def test_an_export_that_is_closed_ends_in_errors_and_not_in_waiting(lab):
 async def test_what_cannot_be_mounted_is_said(lab):
     await lab.furnish("true")
     way = lab.item["mount"]
-    other = Keys.make("ssh-keygen")
+    other = ExportKeys.make("ssh-keygen")
     for change, words in (
         ({"port": 1}, "cannot be mounted"),
         ({"known_hosts": other.known}, "cannot be mounted"),

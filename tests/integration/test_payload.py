@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from pilotage.payload.starter import process
-from pilotage.run import Ending, Launch, Started, Starter, Why, evidence
+from pilotage.run import Ending, EndReason, Launch, Started, Starter, evidence
 
 pytestmark = pytest.mark.anyio
 
@@ -78,9 +78,9 @@ async def test_exit_codes_and_signals_are_told_apart(tmp_path):
         launch(tmp_path, "2.1", "sh", "-c", "kill -SEGV $$"),
     )
     assert ended["0.1"].ok
-    assert (ended["1.1"].reason, ended["1.1"].exit) == (Why.EXITED, 3)
+    assert (ended["1.1"].reason, ended["1.1"].exit) == (EndReason.EXITED, 3)
     assert ended["1.1"].message == "exited with code 3"
-    assert (ended["2.1"].reason, ended["2.1"].signal) == (Why.SIGNALLED, signal.SIGSEGV)
+    assert (ended["2.1"].reason, ended["2.1"].signal) == (EndReason.SIGNALLED, signal.SIGSEGV)
     assert ended["2.1"].message == "killed by SIGSEGV"
     assert ended["2.1"].exit is None
 
@@ -180,7 +180,7 @@ async def test_what_cannot_start_says_why(tmp_path):
     }
     ended = await run(tmp_path, *(one for one, _ in expected.values()))
     for key, (_, words) in expected.items():
-        assert ended[key].reason is Why.NOT_STARTED, key
+        assert ended[key].reason is EndReason.NOT_STARTED, key
         assert ended[key].message.startswith("cannot start: ")
         assert words in ended[key].message
         assert ended[key].usage is None
@@ -214,7 +214,7 @@ async def test_odd_names_can_be_told(tmp_path):
 async def test_a_payload_that_ignores_the_polite_signal_is_killed(tmp_path):
     code = f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FOREVER}"
     ended = await run(tmp_path, python(tmp_path, "1.1", code, timeout=1.0, grace=0.2))
-    assert ended["1.1"].reason is Why.TIMEOUT
+    assert ended["1.1"].reason is EndReason.TIMEOUT
     assert ended["1.1"].signal in {signal.SIGKILL, signal.SIGTERM}
     assert ended["1.1"].message == "stopped after its time limit of 1 s"
     assert not ended["1.1"].ok
@@ -227,7 +227,7 @@ async def test_a_payload_may_end_itself_when_its_time_is_up(tmp_path):
         await until((tmp_path / "up").exists)
         await starter.stop("1.1", "cancelled by ada", None)
         ended = await endings(starter, 1)
-    assert (ended["1.1"].reason, ended["1.1"].exit) == (Why.STOPPED, 0)
+    assert (ended["1.1"].reason, ended["1.1"].exit) == (EndReason.STOPPED, 0)
     assert ended["1.1"].message == "cancelled by ada"
 
 
@@ -239,7 +239,7 @@ async def test_a_suspended_payload_can_be_stopped(tmp_path):
         )
         await starter.stop("1.1", "enough", DEADLINE)
         ended = await endings(starter, 1)
-    assert (ended["1.1"].reason, ended["1.1"].signal) == (Why.STOPPED, signal.SIGTERM)
+    assert (ended["1.1"].reason, ended["1.1"].signal) == (EndReason.STOPPED, signal.SIGTERM)
 
 
 async def test_stopping_what_does_not_run_does_nothing(tmp_path):
@@ -258,7 +258,7 @@ async def test_a_payload_that_uses_too_much_memory_is_killed(tmp_path):
     other = python(tmp_path, "2.1", "block = bytearray(50 << 20)", memory=150 << 20)
     ended = await run(tmp_path, python(tmp_path, "1.1", code, memory=150 << 20), other)
     assert ended["2.1"].ok
-    assert (ended["1.1"].reason, ended["1.1"].signal) == (Why.MEMORY, signal.SIGKILL)
+    assert (ended["1.1"].reason, ended["1.1"].signal) == (EndReason.MEMORY, signal.SIGKILL)
     assert ended["1.1"].message.endswith("MiB of its 150.0 MiB memory")
     assert ended["1.1"].usage is not None
     assert ended["1.1"].usage.max_rss > 150 << 20
@@ -268,8 +268,12 @@ async def test_a_payload_that_uses_too_much_memory_is_killed(tmp_path):
 @pytest.mark.parametrize(
     "limits, code, outcome",
     [
-        ({"cpu_seconds": 1}, "while True: pass", (Why.SIGNALLED, signal.SIGXCPU)),
-        ({"open_files": 40}, "sys.exit(len([os.dup(0) for _ in range(60)]))", (Why.EXITED, None)),
+        ({"cpu_seconds": 1}, "while True: pass", (EndReason.SIGNALLED, signal.SIGXCPU)),
+        (
+            {"open_files": 40},
+            "sys.exit(len([os.dup(0) for _ in range(60)]))",
+            (EndReason.EXITED, None),
+        ),
     ],
 )
 async def test_kernel_limits_hold(tmp_path, limits, code, outcome):
@@ -408,7 +412,7 @@ async def test_a_waiting_payload_can_be_stopped(tmp_path):
         await until((tmp_path / "attempts/1.1/stdout").exists)
         await starter.stop("2.1", "not wanted", 0)
         ended = await endings(starter, 1)
-        assert (ended["2.1"].reason, ended["2.1"].message) == (Why.STOPPED, "not wanted")
+        assert (ended["2.1"].reason, ended["2.1"].message) == (EndReason.STOPPED, "not wanted")
         assert not (tmp_path / "attempts" / "2.1").exists()
 
 

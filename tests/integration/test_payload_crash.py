@@ -13,7 +13,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.payload.starter import process
-from pilotage.run import Ending, Launch, Starter, Why, alive, end_orphans, evidence
+from pilotage.run import Ending, EndReason, Launch, Starter, alive, end_orphans, evidence
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,11 @@ async def test_payloads_outlive_their_parent_and_leave_evidence(tmp_path):
     for n in range(3):
         found = evidence(tmp_path / str(n))
         assert found is not None
-        assert (found.key, found.reason, found.exit) == (f"{tmp_path.name}-{n}.1", Why.EXITED, 4)
+        assert (found.key, found.reason, found.exit) == (
+            f"{tmp_path.name}-{n}.1",
+            EndReason.EXITED,
+            4,
+        )
     assert not holders(keys)
 
 
@@ -112,7 +116,7 @@ async def test_leaving_stops_the_payloads(tmp_path):
         await until((tmp_path / "1.1" / "stdout").exists)
     found = evidence(tmp_path / "1.1")
     assert found is not None
-    assert (found.reason, found.signal) == (Why.STOPPED, signal.SIGTERM)
+    assert (found.reason, found.signal) == (EndReason.STOPPED, signal.SIGTERM)
     assert not alive(starter.lock)
     assert not starter.lock.exists()
 
@@ -139,7 +143,7 @@ async def test_a_killed_starter_loses_its_payloads_but_leaves_none(tmp_path):
         os.kill(session, signal.SIGKILL)
         ended = await endings(starter)
         assert {one.key for one in ended} == keys
-        assert {one.reason for one in ended} == {Why.LOST}
+        assert {one.reason for one in ended} == {EndReason.LOST}
         assert not holders(keys)
         living = [row for row in process.table().values() if row.state not in "ZX"]
         assert not [row for row in living if row.session == session]
@@ -157,7 +161,7 @@ async def test_a_starter_that_is_told_to_end_leaves_evidence(tmp_path):
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             os.kill(starter._pid, number)
         ended = {one.key: one for one in await endings(starter)}
-    assert {one.reason for one in ended.values()} == {Why.STOPPED}
+    assert {one.reason for one in ended.values()} == {EndReason.STOPPED}
     for key in ("1.1", "2.1"):
         assert evidence(tmp_path / key) == ended[key]
 
@@ -198,8 +202,8 @@ async def test_a_crash_anywhere_ends_every_payload_once(tmp_path, monkeypatch, p
         await starter.start([wait(tmp_path, key, "echo >> ../starts") for key in sorted(keys)])
         ended = await endings(starter)
     assert sorted(one.key for one in ended) == sorted(keys)
-    assert {one.reason for one in ended} <= {Why.LOST, Why.EXITED}
-    assert Why.LOST in {one.reason for one in ended} or point == "reported"
+    assert {one.reason for one in ended} <= {EndReason.LOST, EndReason.EXITED}
+    assert EndReason.LOST in {one.reason for one in ended} or point == "reported"
     assert not holders(keys)
     assert not alive(starter.lock)
 

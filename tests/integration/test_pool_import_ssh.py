@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pilotage.batch import files
-from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.shell.ssh import SshShell
 from pilotage.cli.common import Common
 from pilotage.cli.pool_import import import_
 from testbed.ssh import Sshd
@@ -38,7 +38,7 @@ async def test_what_is_written_for_ssh_opens_the_way(sshd: Sshd, tmp_path: Path)
     )  # fmt: skip
     assert import_(file, at=Common(project=tmp_path)).data["lost"] == []
     site = files.read(tmp_path, "bed_one")
-    shell = Ssh("bed_one", site.host, tmp_path, settings=site.ssh_config)
+    shell = SshShell("bed_one", site.host, tmp_path, settings=site.ssh_config)
     try:
         await shell.connect()
         process = await shell.start(["id", "-un"])

@@ -15,13 +15,13 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff
-from pilotage.batch import remote as module
-from pilotage.batch.model import Site
-from pilotage.batch.remote import Remote
-from pilotage.batch.shell.choose import Here
+from pilotage.batch import connection
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.shell.choose import LocalShell
 from pilotage.batch.shell.model import Shell
-from pilotage.batch.shell.ssh import Ssh
-from pilotage.batch.system.model import Call
+from pilotage.batch.shell.ssh import SshShell
+from pilotage.batch.system.model import BatchCommand
 from pilotage.pilot import pack
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
@@ -33,8 +33,8 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RECONNECT", Backoff(first=0.1, limit=0.5))
-    monkeypatch.setattr(module, "_LOOK_S", 0.1)
+    monkeypatch.setattr(connection, "_RECONNECT", Backoff(first=0.1, limit=0.5))
+    monkeypatch.setattr(connection, "_LOOK_S", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def program() -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def kept(remote: Remote) -> AsyncIterator[Remote]:
+async def kept(remote: SiteConnection) -> AsyncIterator[SiteConnection]:
     keeping = asyncio.create_task(remote.keep())
     try:
         yield remote
@@ -51,21 +51,25 @@ async def kept(remote: Remote) -> AsyncIterator[Remote]:
         keeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
-        if isinstance(remote.shell, Ssh):
+        if isinstance(remote.shell, SshShell):
             await remote.shell.logout()
 
 
-def by_ssh(sshd: Sshd, tmp_path: Path, program: bytes, alias: str = "key", **more: Any) -> Remote:
-    shell = Ssh("bed", alias, tmp_path, settings=str(sshd.config))
-    site = Site(batch="slurm", host=alias, **more)
-    return Remote("bed", site, shell, program, f".pilotage/{tmp_path.name}")
+def by_ssh(
+    sshd: Sshd, tmp_path: Path, program: bytes, alias: str = "key", **more: Any
+) -> SiteConnection:
+    shell = SshShell("bed", alias, tmp_path, settings=str(sshd.config))
+    site = SiteSettings(batch="slurm", host=alias, **more)
+    return SiteConnection("bed", site, shell, program, f".pilotage/{tmp_path.name}")
 
 
-def here(tmp_path: Path, program: bytes, **more: Any) -> Remote:
-    return Remote("bed", Site(batch="slurm", **more), Here(), program, str(tmp_path / "root"))
+def here(tmp_path: Path, program: bytes, **more: Any) -> SiteConnection:
+    return SiteConnection(
+        "bed", SiteSettings(batch="slurm", **more), LocalShell(), program, str(tmp_path / "root")
+    )
 
 
-async def ready(remote: Remote) -> None:
+async def ready(remote: SiteConnection) -> None:
     async with asyncio.timeout(PATIENCE):
         await remote.ready()
 
@@ -88,7 +92,7 @@ async def test_it_is_brought_there_and_says_where_it_is(sshd, tmp_path, program)
         assert remote.trouble == ""
         assert remote.hello.user == sshd.user.name
         assert remote.hello.root == str(sshd.user.home / ".pilotage" / tmp_path.name)
-        said = await remote.run(Call(("sh", "-c", "cat; echo err >&2; exit 3"), input="in"))
+        said = await remote.run(BatchCommand(("sh", "-c", "cat; echo err >&2; exit 3"), input="in"))
         assert (said.exit, said.out, said.err) == (3, "in", "err\n")
 
 
@@ -100,14 +104,14 @@ async def test_the_path_and_the_environment_of_the_site_hold(tmp_path, program):
     site = here(tmp_path, program, path=(str(folder),), env={"WHERE": "there"})
     async with kept(site) as remote:
         await ready(remote)
-        assert (await remote.run(Call(("mytool",)))).out == "there\n"
+        assert (await remote.run(BatchCommand(("mytool",)))).out == "there\n"
 
 
 async def test_a_program_that_is_not_there_was_certainly_not_run(tmp_path, program):
     async with kept(here(tmp_path, program)) as remote:
         await ready(remote)
         with pytest.raises(errors.Unavailable, match="nonesuch") as caught:
-            await remote.run(Call(("nonesuch",)))
+            await remote.run(BatchCommand(("nonesuch",)))
         assert not isinstance(caught.value, errors.Unsure)
 
 
@@ -115,7 +119,7 @@ async def test_questions_that_are_equal_are_asked_once_and_orders_are_not(tmp_pa
     async with kept(here(tmp_path, program)) as remote:
         await ready(remote)
         count = tmp_path / "count"
-        call = Call(("sh", "-c", f"echo x >>{count}; sleep 0.3; wc -l <{count}"))
+        call = BatchCommand(("sh", "-c", f"echo x >>{count}; sleep 0.3; wc -l <{count}"))
         found = await asyncio.gather(*(remote.run(call, ask=True) for _ in range(5)))
         assert {one.out.strip() for one in found} == {"1"}
         await asyncio.gather(*(remote.run(call) for _ in range(2)))
@@ -125,7 +129,7 @@ async def test_questions_that_are_equal_are_asked_once_and_orders_are_not(tmp_pa
 async def test_who_asks_and_leaves_takes_nothing_from_the_others(tmp_path, program):
     async with kept(here(tmp_path, program)) as remote:
         await ready(remote)
-        call = Call(("sh", "-c", "sleep 0.3; echo here"))
+        call = BatchCommand(("sh", "-c", "sleep 0.3; echo here"))
         first, second = (asyncio.create_task(remote.run(call, ask=True)) for _ in range(2))
         await asyncio.sleep(0.1)
         first.cancel()
@@ -173,7 +177,7 @@ async def test_a_cut_in_mid_command_leaves_it_unsure_and_the_way_is_found_again(
         await ready(remote)
         begun = sshd.user.home / f"begun-{os.getpid()}"
         script = f"touch {begun}; exec sleep 300"
-        running = asyncio.create_task(remote.run(Call(("sh", "-c", script))))
+        running = asyncio.create_task(remote.run(BatchCommand(("sh", "-c", script))))
         await until(begun.exists)
         begun.unlink()
         before = remote.hello.pid
@@ -181,14 +185,14 @@ async def test_a_cut_in_mid_command_leaves_it_unsure_and_the_way_is_found_again(
         with pytest.raises(errors.Unsure):
             await running
         await until(lambda: remote.up and remote.hello.pid != before)
-        assert (await remote.run(Call(("echo", "back")))).out == "back\n"
+        assert (await remote.run(BatchCommand(("echo", "back")))).out == "back\n"
 
 
 async def test_what_takes_too_long_is_unsure(tmp_path, program):
     async with kept(here(tmp_path, program)) as remote:
         await ready(remote)
         with pytest.raises(errors.Unsure, match="sleep"):
-            await remote.run(Call(("sleep", "30")), timeout=0.3)
+            await remote.run(BatchCommand(("sleep", "30")), timeout=0.3)
         assert remote.up
 
 
@@ -197,9 +201,9 @@ async def test_failures_in_a_row_give_the_site_a_rest(tmp_path, program):
         await ready(remote)
         for _ in range(3):
             with pytest.raises(errors.Unsure):
-                await remote.run(Call(("sleep", "30")), timeout=0.1)
+                await remote.run(BatchCommand(("sleep", "30")), timeout=0.1)
         with pytest.raises(errors.Unavailable, match="has not answered since") as caught:
-            await remote.run(Call(("true",)))
+            await remote.run(BatchCommand(("true",)))
         assert not isinstance(caught.value, errors.Unsure)
 
 
@@ -222,13 +226,13 @@ async def test_while_the_server_is_down_it_waits_says_so_and_goes_on(sshd, tmp_p
 
 
 async def test_a_program_that_no_longer_answers_is_replaced(tmp_path, program, monkeypatch):
-    monkeypatch.setattr(module, "_GRACE_S", 0.5)
+    monkeypatch.setattr(connection, "_GRACE_S", 0.5)
     async with kept(here(tmp_path, program)) as remote:
         await ready(remote)
         before = remote.hello.pid
         os.kill(before, 19)
         with pytest.raises(errors.Unsure):
-            await remote.run(Call(("true",)), timeout=0.2)
+            await remote.run(BatchCommand(("true",)), timeout=0.2)
         await until(lambda: remote.up and remote.hello.pid != before)
 
 
@@ -259,10 +263,10 @@ async def test_when_it_is_called_off_nothing_is_left(tmp_path, program):
 
 
 async def test_trouble_of_this_machine_is_waited_for_too(tmp_path, program, monkeypatch):
-    async def full(_: Here) -> None:
+    async def full(_: LocalShell) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Here, "connect", full)
+    monkeypatch.setattr(LocalShell, "connect", full)
     async with kept(here(tmp_path, program)) as remote:
         await until(lambda: "No space left" in remote.trouble)
         monkeypatch.undo()
@@ -298,12 +302,14 @@ async def test_two_places_are_enough_for_many_who_bring_data(sshd, tmp_path, pro
 
 @pytest.mark.parametrize("noise", ["echo Welcome", "echo bad weather today >&2"])
 async def test_a_login_shell_may_chatter(tmp_path, program, noise):
-    class Chatty(Here):
+    class Chatty(LocalShell):
         async def start(self, argv, **streams):
             return await super().start(["sh", "-c", f'{noise}; exec "$@"', "sh", *argv], **streams)
 
     shell: Shell = Chatty()
-    remote = Remote("bed", Site(batch="slurm"), shell, program, str(tmp_path / "root"))
+    remote = SiteConnection(
+        "bed", SiteSettings(batch="slurm"), shell, program, str(tmp_path / "root")
+    )
     async with kept(remote):
         await ready(remote)
 
@@ -327,7 +333,9 @@ def full(tmp_path: Path):
 
 
 async def test_a_full_disk_there_is_told_and_waited_for(tmp_path, program, full):
-    remote = Remote("bed", Site(batch="slurm"), Here(), program, str(full / "root"))
+    remote = SiteConnection(
+        "bed", SiteSettings(batch="slurm"), LocalShell(), program, str(full / "root")
+    )
     async with kept(remote):
         await until(lambda: "No space left" in remote.trouble)
         grow = ["mount", "-o", "remount,size=64m", str(full)]

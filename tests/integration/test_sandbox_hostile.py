@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from pilotage.payload.sandbox import KINDS, THREATS, protects, words
-from pilotage.run import Launch, Started, Why
+from pilotage.run import EndReason, Launch, Started
 from tests import hostile, system, wards
 from tests.scene import PROGRAMS, Scene, opened
 from tests.wards import PATIENCE
@@ -83,7 +83,7 @@ async def fills_the_disk(scene: Scene, threat: str) -> bool:
         line["place"]: line["written"] for line in await scene.said(one) if "written" in line
     }
     if scene.kind != "none":
-        assert scene.endings[one.key].reason is Why.DISK, scene.endings[one.key]
+        assert scene.endings[one.key].reason is EndReason.DISK, scene.endings[one.key]
     elsewhere = [size for place, size in written.items() if place != str(own)]
     return lowest < hostile.SPARE_BYTES or any(size > SCRATCH for size in elsewhere)
 
@@ -118,7 +118,7 @@ async def outlives_its_kill(scene: Scene, threat: str) -> bool:
     one = await scene.attempt(threat, scene.facts(beats=str(beats)))
     await scene.said(one, "ready")
     await scene.starter.stop(one.key, "enough", grace=0.2)
-    assert (await scene.end_of(one)).reason is Why.STOPPED
+    assert (await scene.end_of(one)).reason is EndReason.STOPPED
     before = beats.stat().st_size
     await anyio.sleep(0.3)
     return beats.stat().st_size > before

@@ -15,7 +15,7 @@ import pytest
 
 from pilotage.job import model
 from pilotage.payload.starter import process
-from pilotage.run import Ending, Launch, Started, Starter, Why, evidence, launch
+from pilotage.run import Ending, EndReason, Launch, Started, Starter, evidence, launch
 from pilotage.run.model import Sandbox
 from tests import system, wards
 from tests.scene import PROGRAMS, Scene, opened
@@ -57,10 +57,10 @@ def outside(pid: int) -> tuple[dict[str, str], str]:
 async def test_exit_codes_and_signals_pass_through(scene):
     async with scene() as made:
         for script, expected in (
-            ("true", (Why.EXITED, 0, None)),
-            ("exit 3", (Why.EXITED, 3, None)),
-            ("exit 255", (Why.EXITED, 255, None)),
-            ("kill -SEGV $$", (Why.SIGNALLED, None, signal.SIGSEGV)),
+            ("true", (EndReason.EXITED, 0, None)),
+            ("exit 3", (EndReason.EXITED, 3, None)),
+            ("exit 255", (EndReason.EXITED, 255, None)),
+            ("kill -SEGV $$", (EndReason.SIGNALLED, None, signal.SIGSEGV)),
         ):
             _, end = await made.run("sh", "-c", script)
             assert (end.reason, end.exit, end.signal) == expected, script
@@ -108,7 +108,7 @@ async def test_the_polite_signal_comes_first_and_the_deadly_one_after_the_grace(
             await made.until(lambda one=one: "ready" in made.output(one))
             await made.starter.stop(one.key, "enough", grace=0.5 if number else 30)
             end = await made.end_of(one)
-            assert (end.reason, end.exit, end.signal) == (Why.STOPPED, exit_code, number)
+            assert (end.reason, end.exit, end.signal) == (EndReason.STOPPED, exit_code, number)
             assert word in made.output(one)
 
 
@@ -122,7 +122,7 @@ async def test_what_it_used_is_measured_and_bounded(scene):
         assert 0.2 < end.usage.cpu_user + end.usage.cpu_system < 5
         assert end.usage.max_rss > 64 << 20
         _, end = await made.python(greedy, memory=100 << 20)
-        assert end.reason is Why.MEMORY
+        assert end.reason is EndReason.MEMORY
 
 
 async def test_no_text_is_ever_a_command(scene):
@@ -262,7 +262,7 @@ async def test_a_worker_that_stays_can_be_in_a_sandbox(tmp_path):
     source = f"import os\ndef look():\n    return [os.getpid(), os.path.exists({str(tmp_path)!r})]"
     spec = model.JobSpec(model.Call("look", source=source), "look")
     order = model.Binding(data={"calls": [[[], {}]]})
-    place, box = launch.Place(str(tmp_path)), Sandbox(kind="bubblewrap")
+    place, box = launch.LaunchContext(str(tmp_path)), Sandbox(kind="bubblewrap")
     found = []
     async with Starter.open(tmp_path, slots=1) as starter:
         for job in (1, 2):

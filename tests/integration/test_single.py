@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pilotage.node.login import program as login
-from pilotage.run.reports import read_evidence
+from pilotage.run.outcome import read_evidence
 from tests.hands import PACKAGE, Place, wait_for
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pilot import view
 from pilotage.pilot.model import PilotState
 from testbed.ports import free_port
@@ -56,7 +56,7 @@ def running(farm: Farm, slurm: Slurm) -> int:
 
 def kill_at(farm: Farm, point: str, count: int) -> None:
     """Ask for pilots, and have the hub die on the way."""
-    farm.change(lambda project: project.want_pilots(SITE, Wish(), count, ""))
+    farm.change(lambda project: project.want_pilots(SITE, PilotRequest(), count, ""))
     if before := AFTER.get(point):
         dies(farm, f"{before}:2")
     dies(farm, point)

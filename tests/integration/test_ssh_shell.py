@@ -15,7 +15,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch.shell import ssh
-from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.shell.ssh import SshShell
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
 from tests import programs
@@ -23,17 +23,17 @@ from tests.terminal import LOGIN, login, typed
 
 
 @pytest.fixture
-async def shells(sshd: Sshd, tmp_path: Path) -> AsyncIterator[list[Ssh]]:
+async def shells(sshd: Sshd, tmp_path: Path) -> AsyncIterator[list[SshShell]]:
     """Hold shells whose connections end with the test."""
-    made: list[Ssh] = []
+    made: list[SshShell] = []
     yield made
     for one in made:
         await one.logout()
 
 
 @pytest.fixture
-def shell(sshd: Sshd, tmp_path: Path, shells: list[Ssh]) -> Ssh:
-    made = Ssh("bed", "key", tmp_path, settings=str(sshd.config))
+def shell(sshd: Sshd, tmp_path: Path, shells: list[SshShell]) -> SshShell:
+    made = SshShell("bed", "key", tmp_path, settings=str(sshd.config))
     shells.append(made)
     return made
 
@@ -62,7 +62,7 @@ async def out(process: Process) -> str:
 
 @pytest.mark.parametrize("alias", ["key", "certificate", "behind"])
 async def test_a_key_a_certificate_and_a_jump_host_need_nobody(sshd, tmp_path, shells, alias):
-    shell = Ssh("bed", alias, tmp_path, settings=str(sshd.config))
+    shell = SshShell("bed", alias, tmp_path, settings=str(sshd.config))
     shells.append(shell)
     assert not await shell.alive()
     await shell.connect()
@@ -77,7 +77,7 @@ async def test_an_agent_has_the_key(sshd, tmp_path, shells, monkeypatch):
         text = sshd.config.read_text().replace("IdentityAgent none", f"IdentityAgent {socket}")
         text = text.replace(f"IdentityFile {sshd.folder}/id\n", "IdentityFile none\n")
         settings.write_text(text.replace("IdentitiesOnly yes", "IdentitiesOnly no"))
-        shell = Ssh("bed", "key", tmp_path, settings=str(settings))
+        shell = SshShell("bed", "key", tmp_path, settings=str(settings))
         shells.append(shell)
         await shell.connect()
     assert await out(await shell.start(["id", "-un"])) == sshd.user.name
@@ -103,7 +103,7 @@ class agent:  # noqa: N801 - it is used like a function
 
 
 async def test_a_one_time_code_is_asked_once_and_outlives_who_asked(sshd, tmp_path, shells):
-    shell = Ssh("bed", "code", tmp_path, settings=str(sshd.config))
+    shell = SshShell("bed", "code", tmp_path, settings=str(sshd.config))
     shells.append(shell)
     with pytest.raises(errors.Unavailable, match="wants a person to log in") as caught:
         await shell.connect()
@@ -117,7 +117,7 @@ async def test_a_one_time_code_is_asked_once_and_outlives_who_asked(sshd, tmp_pa
     await shell.connect()
     assert not shell.barred
     assert await out(await shell.start(["id", "-un"])) == sshd.user.name
-    again = Ssh("bed", "code", tmp_path, settings=str(sshd.config))
+    again = SshShell("bed", "code", tmp_path, settings=str(sshd.config))
     await again.connect()
     assert await out(await again.start(["echo", "still"])) == "still"
 
@@ -126,7 +126,7 @@ async def test_a_wrong_code_is_no_login(sshd, tmp_path):
     wrong = [("Password:", "1")] * 3
     status, _ = await asyncio.to_thread(login, sshd, tmp_path, "code", *wrong)
     assert status != 0
-    assert not await Ssh("bed", "code", tmp_path, settings=str(sshd.config)).alive()
+    assert not await SshShell("bed", "code", tmp_path, settings=str(sshd.config)).alive()
 
 
 async def test_no_second_connection_is_opened_behind_our_back(sshd, tmp_path, shells, shell):
@@ -153,7 +153,7 @@ def strange(sshd: Sshd, tmp_path: Path) -> Path:
 async def test_a_host_that_is_not_known_is_refused_whatever_the_settings_say(
     sshd, tmp_path, strange, alias
 ):
-    shell = Ssh("bed", alias, tmp_path, settings=str(strange))
+    shell = SshShell("bed", alias, tmp_path, settings=str(strange))
     with pytest.raises(errors.Unavailable, match="is not known") as caught:
         await shell.connect()
     assert "pilotage site login bed" in caught.value.hint
@@ -164,7 +164,7 @@ async def test_a_host_with_another_key_is_refused_loudly(sshd, tmp_path, strange
     port = sshd.servers["key"].port
     other = (sshd.folder / "jump" / "host_key.pub").read_text()
     (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {other}")
-    shell = Ssh("bed", "key", tmp_path, settings=str(strange))
+    shell = SshShell("bed", "key", tmp_path, settings=str(strange))
     with pytest.raises(errors.Denied, match="HAS CHANGED") as caught:
         await shell.connect()
     assert f"{tmp_path}/known" in caught.value.hint
@@ -175,7 +175,7 @@ async def test_a_person_may_say_that_a_key_is_right(sshd, tmp_path, strange, she
     words = [sys.executable, "-c", LOGIN, "key", str(tmp_path), str(strange)]
     status, seen = await asyncio.to_thread(typed, words, [("(yes/no", "yes")])
     assert status == 0, seen
-    shell = Ssh("bed", "key", tmp_path, settings=str(strange))
+    shell = SshShell("bed", "key", tmp_path, settings=str(strange))
     shells.append(shell)
     assert await shell.alive()
 
@@ -186,7 +186,9 @@ async def test_a_person_may_say_that_a_key_is_right(sshd, tmp_path, strange, she
 async def test_a_host_that_does_not_exist(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(errors.Unavailable, match="there is no host"):
-        await Ssh("bed", "nowhere.invalid", tmp_path, settings=str(tmp_path / "empty")).connect()
+        await SshShell(
+            "bed", "nowhere.invalid", tmp_path, settings=str(tmp_path / "empty")
+        ).connect()
 
 
 async def test_a_server_that_is_stopped_and_started(sshd, tmp_path, shell):
@@ -202,7 +204,7 @@ async def test_a_server_that_is_stopped_and_started(sshd, tmp_path, shell):
     assert await out(await shell.start(["echo", "back"])) == "back"
 
 
-async def until_refused(shell: Ssh) -> None:
+async def until_refused(shell: SshShell) -> None:
     for _ in range(1000):
         await shell.connect()
         await asyncio.sleep(0.05)
@@ -219,14 +221,14 @@ async def test_a_cut_ends_what_was_started(sshd, shell):
 
 async def test_settings_that_cannot_be_read(tmp_path):
     with pytest.raises(errors.ConfigError, match="cannot be read"):
-        await Ssh("bed", "key", tmp_path, settings=str(tmp_path / "none")).connect()
+        await SshShell("bed", "key", tmp_path, settings=str(tmp_path / "none")).connect()
     (tmp_path / "bad").write_text("Frobnicate yes\n")
     with pytest.raises(errors.ConfigError, match=r"(?i)frobnicate"):
-        await Ssh("bed", "key", tmp_path, settings=str(tmp_path / "bad")).connect()
+        await SshShell("bed", "key", tmp_path, settings=str(tmp_path / "bad")).connect()
 
 
 async def test_no_more_programs_than_the_server_allows(sshd, narrow, tmp_path, shells):
-    shell = Ssh("bed", "narrow", tmp_path, settings=str(sshd.config))
+    shell = SshShell("bed", "narrow", tmp_path, settings=str(sshd.config))
     shells.append(shell)
     await shell.connect()
     two = [await shell.start(["cat"]) for _ in range(2)]
@@ -305,7 +307,7 @@ async def test_a_long_path_of_the_project_is_no_obstacle(sshd, tmp_path, shells,
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     deep = tmp_path / ("d" * 90) / "with space"
-    shell = Ssh("bed", "key", deep, settings=str(sshd.config))
+    shell = SshShell("bed", "key", deep, settings=str(sshd.config))
     shells.append(shell)
     await shell.connect()
     assert len(shell.nest.socket) < 108

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import durable, errors
-from pilotage.data.stage.model import Digest, Folder, Wanted
+from pilotage.data.stage.model import Digest, WantedFile, WantedFolder
 from pilotage.data.stage.pull import Puller
 from tests.fars import Far
 
@@ -43,18 +43,18 @@ class Rig:
         path.write_bytes(content)
         return Digest(hashlib.sha256(content).hexdigest(), len(content))
 
-    def wanted(self, name: str, content: bytes, local: str = "") -> Wanted:
+    def wanted(self, name: str, content: bytes, local: str = "") -> WantedFile:
         digest = self.made(name, content)
-        return Wanted(
+        return WantedFile(
             remote=str(self.site / name),
             local=str(self.home / (local or name)),
             size=digest.size,
             sha256=digest.sha256,
         )
 
-    def folder(self, name: str, files: dict[str, bytes]) -> Folder:
+    def folder(self, name: str, files: dict[str, bytes]) -> WantedFolder:
         listed = {one: self.made(f"{name}/{one}", content) for one, content in files.items()}
-        return Folder(remote=str(self.site / name), local=str(self.home / name), files=listed)
+        return WantedFolder(remote=str(self.site / name), local=str(self.home / name), files=listed)
 
     def here(self) -> dict[str, bytes]:
         paths = [path for path in self.home.rglob("*") if path.is_file()]
@@ -122,7 +122,7 @@ async def test_a_folder_that_is_there_is_filled_file_by_file(rig):
 
 @pytest.mark.parametrize("hostile", ["../x", "/etc/x", "a/../../x", "", "a\0b"])
 async def test_hostile_names_are_refused_before_anything_moves(rig, hostile):
-    folder = Folder(
+    folder = WantedFolder(
         remote=str(rig.site), local=str(rig.home / "out"), files={hostile: Digest("0" * 64, 1)}
     )
     with pytest.raises(errors.Denied):
@@ -135,9 +135,9 @@ async def test_hostile_names_are_refused_before_anything_moves(rig, hostile):
     "digest", [Digest("/../../../x", 1), Digest("0" * 63, 1), Digest("0" * 64, -1)]
 )
 async def test_hostile_digests_are_refused_before_anything_moves(rig, digest):
-    folder = Folder(remote=str(rig.site), local=str(rig.home / "out"), files={"a": digest})
+    folder = WantedFolder(remote=str(rig.site), local=str(rig.home / "out"), files={"a": digest})
     facts = {"size": digest.size, "sha256": digest.sha256}
-    wanted = Wanted(remote=str(rig.site / "a"), local=str(rig.home / "a"), **facts)
+    wanted = WantedFile(remote=str(rig.site / "a"), local=str(rig.home / "a"), **facts)
     for one in (folder, wanted):
         with pytest.raises(errors.Denied):
             await rig.puller.fetch([one])
@@ -159,11 +159,13 @@ async def test_what_lies_outside_of_the_root_is_not_sent(rig, tmp_path):
     sha = hashlib.sha256(b"secret").hexdigest()
     outside = (tmp_path / "secret", rig.site / "link", rig.site / ".." / ".." / "secret")
     for path in (*outside, Path("/proc/self/environ")):
-        wanted = Wanted(remote=str(path), local=str(rig.home / "x"), size=6, sha256=sha)
+        wanted = WantedFile(remote=str(path), local=str(rig.home / "x"), size=6, sha256=sha)
         with pytest.raises(errors.Denied):
             await rig.puller.fetch([wanted])
     os.mkfifo(rig.site / "pipe")
-    wanted = Wanted(remote=str(rig.site / "pipe"), local=str(rig.home / "x"), size=6, sha256=sha)
+    wanted = WantedFile(
+        remote=str(rig.site / "pipe"), local=str(rig.home / "x"), size=6, sha256=sha
+    )
     with pytest.raises(errors.Denied):
         await rig.puller.fetch([wanted])
     assert not any(rig.home.iterdir())

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.data.stage import lane
+from pilotage.data.stage import requests
 from pilotage.data.stage.digest import Digests
-from pilotage.data.stage.model import Wanted
+from pilotage.data.stage.model import WantedFile
 from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
 from tests.fars import Far
@@ -43,10 +43,10 @@ def written(folder, name: str, content: bytes) -> str:
     return str(path)
 
 
-def wanted(far: Far, home, name: str, content: bytes) -> Wanted:
+def wanted(far: Far, home, name: str, content: bytes) -> WantedFile:
     there = written(Path(far.root), name, content)
     sha256 = hashlib.sha256(content).hexdigest()
-    return Wanted(remote=there, local=str(home / name), size=len(content), sha256=sha256)
+    return WantedFile(remote=there, local=str(home / name), size=len(content), sha256=sha256)
 
 
 async def test_rounds_one_after_another_need_one_channel(far, pusher, puller, tmp_path):
@@ -58,7 +58,7 @@ async def test_rounds_one_after_another_need_one_channel(far, pusher, puller, tm
 
 
 async def test_a_channel_that_nobody_uses_is_closed(far, pusher, puller, tmp_path, monkeypatch):
-    monkeypatch.setattr(lane, "_STAY_S", 0.01)
+    monkeypatch.setattr(requests, "_STAY_S", 0.01)
     for number in range(2):
         await pusher.bring([written(tmp_path, f"f{number}", b"%d" % number)])
         await puller.fetch([wanted(far, tmp_path, f"g{number}", b"g%d" % number)])

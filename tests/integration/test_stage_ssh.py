@@ -11,11 +11,11 @@ import subprocess
 import pytest
 
 from pilotage.base import errors
-from pilotage.batch.model import Site
-from pilotage.batch.remote import Remote
-from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.shell.ssh import SshShell
 from pilotage.data.stage.digest import Digests
-from pilotage.data.stage.model import Wanted
+from pilotage.data.stage.model import WantedFile
 from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
 from pilotage.pilot import pack
@@ -26,7 +26,9 @@ MIB = 1 << 20
 @contextlib.asynccontextmanager
 async def staged(shell):
     """Have a connection, and what stages by it."""
-    remote = Remote("far", Site(batch="local", host="key"), shell, pack.archive(), ".pilotage/x")
+    remote = SiteConnection(
+        "far", SiteSettings(batch="local", host="key"), shell, pack.archive(), ".pilotage/x"
+    )
     digests = Digests()
     async with remote.once() as hand:
         pusher = Pusher(remote, hand.hello.root, digests)
@@ -41,7 +43,7 @@ async def staged(shell):
 
 @pytest.fixture
 async def shell(sshd, tmp_path):
-    made = Ssh("far", "key", tmp_path / "state", settings=str(sshd.config))
+    made = SshShell("far", "key", tmp_path / "state", settings=str(sshd.config))
     yield made
     await made.close()
     words = ("ssh", "-o", f"ControlPath={made.nest.socket}", "-O", "exit", "key")
@@ -67,7 +69,9 @@ async def test_files_go_there_and_come_home(sshd, shell, tmp_path):
             assert await asyncio.to_thread(content, sshd, places[path]) == data
         await puller.fetch(
             [
-                Wanted(remote=places[path], local=f"{path}.home", size=one.size, sha256=one.sha256)
+                WantedFile(
+                    remote=places[path], local=f"{path}.home", size=one.size, sha256=one.sha256
+                )
                 for path, one in found.items()
             ]
         )
@@ -98,7 +102,7 @@ async def test_a_connection_that_is_lost_is_gone_on_with(sshd, shell, tmp_path):
     assert moved[-1] < 190 * MIB
 
 
-def cut(shell: Ssh) -> None:
+def cut(shell: SshShell) -> None:
     """Kill the process that holds the connection."""
     words = ("ssh", "-o", f"ControlPath={shell.nest.socket}", "-O", "check", "key")
     told = subprocess.run(words, capture_output=True, text=True, check=True).stderr

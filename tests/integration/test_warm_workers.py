@@ -15,7 +15,7 @@ import pytest
 
 from pilotage.job import model
 from pilotage.payload.starter import process
-from pilotage.run import Ending, Launch, Starter, Why, evidence, launch
+from pilotage.run import Ending, EndReason, Launch, Starter, evidence, launch
 from pilotage.run.model import Sandbox
 
 pytestmark = pytest.mark.anyio
@@ -131,7 +131,7 @@ class Bench:
         about = {name: more.pop(name) for name in ("inputs", "outputs", "cwd") if name in more}
         spec = model.JobSpec(recipe, function, resources=model.Resources(**more), **about)
         return launch.prepare(
-            launch.Place(str(self.root)), spec, model.Binding(data=order), job=self._jobs,
+            launch.LaunchContext(str(self.root)), spec, model.Binding(data=order), job=self._jobs,
             attempt=1, folder=str(self.root / "jobs" / f"{self._jobs}.1"), **given,
         ).launch  # fmt: skip
 
@@ -324,7 +324,7 @@ async def test_an_input_that_is_missing_fails_the_job_before_the_call(tmp_path):
     async with bench(tmp_path) as one:
         for inputs in (("gone.txt",), ("gone/*.txt",)):
             (ending,) = await one.run(one.launch("vanish", [3], inputs=inputs))
-            assert (ending.reason, ending.exit) == (Why.EXITED, 1)
+            assert (ending.reason, ending.exit) == (EndReason.EXITED, 1)
             assert ending.message == f"its input {inputs[0]} is not there"
             assert returns(ending) == []
         assert not list((tmp_path / "jobs").glob("*/work"))
@@ -434,7 +434,7 @@ def f(die):
     source = source.replace("open(name", "open('to/' + name")
     async with bench(tmp_path) as one:
         (ending,) = await one.run(one.launch("f", [True], source=source, outputs=outputs))
-        assert ending.reason is Why.SIGNALLED
+        assert ending.reason is EndReason.SIGNALLED
         assert names(tmp_path / "to") == ["a"]
         assert await one.call("f", [False], source=source, outputs=outputs) == [{"ok": None}]
     assert names(tmp_path / "to") == ["a", "b"]
@@ -463,10 +463,10 @@ async def test_output_can_be_followed_while_the_function_runs(tmp_path):
 @pytest.mark.parametrize(
     "function, argument, reason, words",
     [
-        ("die", signal.SIGSEGV, Why.SIGNALLED, "its worker was killed by SIGSEGV"),
-        ("die", signal.SIGKILL, Why.SIGNALLED, "its worker was killed by SIGKILL"),
-        ("vanish", 3, Why.EXITED, "its worker exited with code 3"),
-        ("vanish", 0, Why.EXITED, "its worker exited with code 0"),
+        ("die", signal.SIGSEGV, EndReason.SIGNALLED, "its worker was killed by SIGSEGV"),
+        ("die", signal.SIGKILL, EndReason.SIGNALLED, "its worker was killed by SIGKILL"),
+        ("vanish", 3, EndReason.EXITED, "its worker exited with code 3"),
+        ("vanish", 0, EndReason.EXITED, "its worker exited with code 0"),
     ],
 )
 async def test_a_worker_that_dies_is_a_failure_and_another_takes_its_place(
@@ -482,14 +482,14 @@ async def test_a_worker_that_dies_is_a_failure_and_another_takes_its_place(
 async def test_a_function_that_takes_too_long_is_stopped(tmp_path):
     async with bench(tmp_path) as one:
         (ending,) = await one.run(one.launch("sleep", [60], time=0.2))
-        assert ending.reason is Why.TIMEOUT
+        assert ending.reason is EndReason.TIMEOUT
         assert await one.call("sleep", [0], time=60.0) == [{"ok": 0}]
 
 
 async def test_a_function_that_takes_too_much_memory_is_killed(tmp_path):
     async with bench(tmp_path) as one:
         (ending,) = await one.run(one.launch("swallow", [256], memory=64 << 20))
-        assert ending.reason is Why.MEMORY
+        assert ending.reason is EndReason.MEMORY
 
 
 async def test_a_call_can_be_stopped(tmp_path):
@@ -502,7 +502,7 @@ async def test_a_call_can_be_stopped(tmp_path):
                 ends = [report for report in reports if isinstance(report, Ending)]
                 if ends:
                     break
-        assert (ends[0].reason, ends[0].message) == (Why.STOPPED, "not wanted")
+        assert (ends[0].reason, ends[0].message) == (EndReason.STOPPED, "not wanted")
 
 
 async def test_calls_end_early_when_there_is_a_limit_to_their_time(tmp_path):
@@ -545,7 +545,7 @@ async def test_an_interpreter_that_is_not_there_is_told(tmp_path):
         job = one.launch("echo", [])
         gone = Launch(**{**_fields(job), "argv": ("/nowhere/python", "warm.py")})
         (ending,) = await one.run(gone)
-        assert ending.reason is Why.NOT_STARTED
+        assert ending.reason is EndReason.NOT_STARTED
         assert "/nowhere/python" in ending.message
 
 
@@ -581,7 +581,7 @@ async def test_workers_die_with_their_starter(tmp_path):
         os.kill(one.starter._pid, signal.SIGKILL)
         with anyio.fail_after(DEADLINE):
             lost = await anext(one.starter)
-        assert [report.reason for report in lost if isinstance(report, Ending)] == [Why.LOST]
+        assert [report.reason for report in lost if isinstance(report, Ending)] == [EndReason.LOST]
         assert workers(tmp_path) == []
 
 
@@ -625,7 +625,7 @@ async def test_a_worker_stays_in_its_sandbox(tmp_path):
         assert not ending.ok
         slow = one.launch("sleep", [60], sandbox=boxed, time=0.2)
         (ending,) = await one.run(Launch(**{**_fields(slow), "grace": 0.5}))
-        assert ending.reason is Why.TIMEOUT
+        assert ending.reason is EndReason.TIMEOUT
     assert (tmp_path / "jobs/3.1/stdout").read_text() == "inside\n"
     await until(lambda: not workers(tmp_path))
 

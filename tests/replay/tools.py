@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotage.batch.system.model import Call, Said
+from pilotage.batch.system.model import BatchCommand, Output
 
 REPLAY = Path(__file__).parent
 
@@ -29,14 +29,14 @@ class Tools:
         path.write_text(f"#!/bin/sh\n{note}{body}\n")
         path.chmod(0o755)
 
-    def run(self, call: Call, **env: str) -> Said:
+    def run(self, call: BatchCommand, **env: str) -> Output:
         """Run what an adapter says."""
         path = f"{self.folder}:{os.environ['PATH']}"
         done = subprocess.run(
             call.argv, env={"PATH": path, "HOME": str(self.folder), **env},
             input=call.input.encode(), capture_output=True, check=False, timeout=60,
         )  # fmt: skip
-        return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return Output(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def calls(self, name: str) -> list[Sequence[str]]:
         """Return the words of each call of a program."""

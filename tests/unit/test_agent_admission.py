@@ -17,7 +17,7 @@ from pilotage.agent.model import Accepted, Rejected
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import DialledHub, Settings, SiteBroker
 from pilotage.base import errors
-from pilotage.batch.model import Defaults, Site
+from pilotage.batch.model import Defaults, SiteSettings
 from pilotage.job import template
 from pilotage.job.model import Command
 from tests import every, posted
@@ -67,7 +67,7 @@ def test_what_is_left_open_is_filled_in_before_anything_is_counted():
     found = accepted(posted.body(), app=posted.app(limits=limits))
     assert (found.job.queue, found.job.project, found.job.wall_time) == ("long", "p", 1800)
     assert found.queue == "long"
-    site = posted.settings(batch=Site(batch="local", defaults=Defaults(queue="usual")))
+    site = posted.settings(batch=SiteSettings(batch="local", defaults=Defaults(queue="usual")))
     assert accepted(posted.body(), settings=site).queue == "usual"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from docs._ext import facts, tables
 from pilotage.agent import settings
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 
 PAGE = (Path(__file__).parents[2] / "docs" / "edge.md").read_text("utf-8")
 SHOWN = re.findall(r"^```toml agent\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -24,7 +24,7 @@ SHOWN = re.findall(r"^```toml agent\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
         settings.RunningLimits,
         settings.KeepTimes,
         settings.RelaySettings,
-        Keys,
+        Credentials,
     ],
 )
 def test_every_key_of_an_agent_is_on_its_page(owner):

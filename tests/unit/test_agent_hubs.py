@@ -25,12 +25,12 @@ from pilotage.base import errors
 from pilotage.base.backoff import Backoff
 from pilotage.base.supervise import Supervisor
 from pilotage.batch import records as sites
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.model import Heartbeat, Scheduler
 from pilotage.bus.port import Message
 from pilotage.cli import agent_status
 from pilotage.cli.answer import Table
-from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.kind.hub import HubAddress
 from pilotage.job import moves, retry
 from pilotage.job import records as jobs
 from pilotage.job.model import State
@@ -139,7 +139,7 @@ def test_each_hub_has_a_folder_for_its_keys(tmp_path: Path):
     folder = tmp_path / "hubs" / "lab"
     folder.mkdir(parents=True)
     (folder / "hub-key.json").write_text('{"key": "of-the-lab"}')
-    home: Home | None = found["lab"]
+    home: HubAddress | None = found["lab"]
     assert home is not None
     assert home.key() == "of-the-lab"
     assert found[""] is not None
@@ -307,7 +307,7 @@ def test_pilots_of_each_hub_are_counted(store: Store):
 
 # -- a batch system behind SSH ---------------------------------------------------------------------
 
-FAR = posted.settings(hubs=TWO, batch=Site(batch="slurm", host="login"))
+FAR = posted.settings(hubs=TWO, batch=SiteSettings(batch="slurm", host="login"))
 
 
 def test_behind_ssh_there_are_pilots_alone():
@@ -322,7 +322,9 @@ def test_pilots_come_through_the_login_node_that_the_agent_reaches_by_ssh():
     urls = [one.url for one in TWO.values()]
     assert batch_system.relay_routes(SETTINGS) == ()
     assert batch_system.relay_routes(FAR) == tuple(RelayRoute(one, "127.0.0.1:0") for one in urls)
-    direct = posted.settings(hubs=TWO, batch=Site(batch="slurm", host="login", link="direct"))
+    direct = posted.settings(
+        hubs=TWO, batch=SiteSettings(batch="slurm", host="login", link="direct")
+    )
     assert batch_system.relay_routes(direct) == ()
     named = {
         **TWO,

@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.agent.input_cache import FOLDER, SHARED, InputCache
 from pilotage.agent.staging import TransferSlots
-from pilotage.data.transfer.model import Item
+from pilotage.data.transfer.model import TransferItem
 
 LARGE, SMALL = b"x" * SHARED, b"small"
 
@@ -29,7 +29,9 @@ class Site:
         """Have a job read some content; say whether it was kept. It is fetched if it was not."""
         path = self.root / name
         path.parent.mkdir(exist_ok=True)
-        item = Item(name, len(body), hashlib.sha256(body).hexdigest(), executable=executable)
+        item = TransferItem(
+            name, len(body), hashlib.sha256(body).hexdigest(), executable=executable
+        )
         shelf = self.contents.of(str(self.root), user, copy=copy)
         if shelf.take(item, str(path)):
             assert path.read_bytes() == body

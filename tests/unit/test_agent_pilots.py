@@ -17,7 +17,7 @@ from pilotage.agent.model import Accepted, JudgedMessage, Rejected
 from pilotage.agent.settings import DialledHub, RelaySettings, Settings, SiteBroker
 from pilotage.agent.settings import RunningLimits as Caps
 from pilotage.base import errors
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job import records as jobs
@@ -193,7 +193,7 @@ def test_pilots_go_to_hubs_that_the_administrator_named():
     assert "`hubs` in apps/pilot.toml" in refused(
         body(), app=Application(takes="pilot", limits=LIMITS)
     )
-    slurm = posted.settings(batch=Site(batch="slurm"))
+    slurm = posted.settings(batch=SiteSettings(batch="slurm"))
     plain = Application(takes="pilot", hubs=("http://h:1",), limits=LIMITS)
     order = body(config={**ORDER, "hub": "http://h:1"})
     assert "use https" in refused(order, app=plain, settings=slurm)
@@ -224,7 +224,7 @@ def order(**more: Any) -> Job:
 
 def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret():
     job = order(resources={"cpus": 2}, wall_time=600)
-    batch = Site(
+    batch = SiteSettings(
         batch="slurm", python="/usr/bin/python3", readable=("/cvmfs",), cache_folder="/scratch/c"
     )
     settings = posted.settings(batch=batch)
@@ -244,7 +244,7 @@ def test_pilots_go_through_the_relay_of_the_agent():
     through = posted.settings(relay=RelaySettings(hub=f"{URL}/", listen="10.0.0.1:8421"))
     assert pilots.link(through, URL) == "relay:10.0.0.1:8421"
     assert pilots.link(through, "https://other:1") == "direct"
-    batch = Site(batch="local", login="login1")
+    batch = SiteSettings(batch="local", login="login1")
     anywhere = posted.settings(relay=RelaySettings(hub=URL, listen="0.0.0.0:8421"), batch=batch)
     assert pilots.link(anywhere, URL) == "relay:login1:8421"
     own = posted.settings(bus=SiteBroker(), hub=DialledHub(url=URL, relay="10.0.0.2:8421"))

@@ -12,8 +12,8 @@ from pilotage.agent.app.model import Application, Config, Parameter, Staging
 from pilotage.agent.prepare import PreparedJob
 from pilotage.base import errors
 from pilotage.batch import job as guest
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.model import Site
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.model import Input, Job, Output
 from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.job.moves import Claim
@@ -114,9 +114,11 @@ def test_the_batch_job_runs_in_the_folder_as_it_was_said(tmp_path):
     )  # fmt: skip
     (tmp_path / "{a}").touch()
     made = prepare.spec_of(spec, filled, folder)
-    one = Guest(Claim(7, 1, 1, "", "", 0, ""), made, Binding(), str(tmp_path), folder=folder)
-    room = Room("/shared", "key", 0)
-    item = guest.order(one, room, Site(batch="local"), launch.Place(base=str(tmp_path)))
+    one = BatchJob(Claim(7, 1, 1, "", "", 0, ""), made, Binding(), str(tmp_path), folder=folder)
+    room = ItemFolder("/shared", "key", 0)
+    item = guest.order(
+        one, room, SiteSettings(batch="local"), launch.LaunchContext(base=str(tmp_path))
+    )
     started = item["launch"]
     assert list(started["argv"]) == [f"{tmp_path}/{{a}}", "3", "--label", "{n}"]
     assert (started["cwd"], started["env"]["A"]) == (folder, "{x}")

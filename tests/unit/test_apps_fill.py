@@ -289,7 +289,7 @@ def test_the_corpus_comes_through_the_definition_of_a_job(tmp_path):
         name="sim",
         env={f"V{at}": command.literal(value) for at, value in enumerate(passed)},
     )
-    place = launch.Place(base=str(tmp_path))
+    place = launch.LaunchContext(base=str(tmp_path))
     made = launch.prepare(
         place, spec, model.Binding(path="/in/x"), job=7, attempt=1, folder=str(tmp_path)
     ).launch

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from pilotage.batch.system import flux
-from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system.model import (
+    BatchError,
+    BatchItem,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "flux"
@@ -14,17 +21,19 @@ FIRST = 361295786278912
 FOLDER = "/site/s/p0123456789abcd"
 
 
-def replay(name: str) -> Said:
-    return Said(0, (REPLAY / name).read_text())
+def replay(name: str) -> Output:
+    return Output(0, (REPLAY / name).read_text())
 
 
-def item(last: str, words: str, began: float | None, ended: float | None, **more: object) -> Item:
+def item(
+    last: str, words: str, began: float | None, ended: float | None, **more: object
+) -> BatchItem:
     raw = {"key": f"p0123456789abc{last}", "id": str(FIRST + ord(last) - ord("a")), "words": words}
     node = {"node": "node7" if began else "", "started": began, "ended": ended}
-    return msgspec.convert(raw | node | more, Item)
+    return msgspec.convert(raw | node | more, BatchItem)
 
 
-def over(last: str, words: str, cause: str, **more: object) -> Item:
+def over(last: str, words: str, cause: str, **more: object) -> BatchItem:
     return item(last, words, 1794801720.5, 1794801780.25, phase="over", cause=cause, **more)
 
 
@@ -50,16 +59,19 @@ class TestFlux(Words):
     listings = (Sample(replay("jobs.txt"), JOBS), Sample(replay("none.txt"), []))
     histories = (Sample(replay("jobs.txt"), JOBS),)
     answers = (
-        (Said(0, "ƒ2oLkTLb\n"), "68484595712"),
-        (Said(0, "f2oLkTLb\n"), "68484595712"),
-        (Said(0, "361295786278912\n"), "361295786278912"),
+        (Output(0, "ƒ2oLkTLb\n"), "68484595712"),
+        (Output(0, "f2oLkTLb\n"), "68484595712"),
+        (Output(0, "361295786278912\n"), "361295786278912"),
     )
     refusals = (
-        (Said(1, "", "flux-submit: ERROR: [Errno 22] Invalid queue 'x' specified"), True),
-        (Said(1, "", "flux-submit: ERROR: unsatisfiable request"), True),
-        (Said(1, "", "flux-submit: ERROR: Unable to connect to Flux: ENOENT"), False),
-        (Said(1, "", "flux-submit: ERROR: job submission is disabled: maintenance"), False),
-        (Said(1, "ƒ2oLkTLb\n", "invalid"), False),
+        (Output(1, "", "flux-submit: ERROR: [Errno 22] Invalid queue 'x' specified"), True),
+        (Output(1, "", "flux-submit: ERROR: unsatisfiable request"), True),
+        (Output(1, "", "flux-submit: ERROR: Unable to connect to Flux: ENOENT"), False),
+        (
+            Output(1, "", "flux-submit: ERROR: job submission is disabled: maintenance"),
+            False,
+        ),
+        (Output(1, "ƒ2oLkTLb\n", "invalid"), False),
     )
     mapping = (
         ({"tasks": 2, "cpus": 4, "gpus": 1},
@@ -75,7 +87,7 @@ class TestFlux(Words):
     )  # fmt: skip
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return flux.TOOLS
 
 
@@ -98,7 +110,7 @@ def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object])
     assert caught.value.final
 
 
-def job(**more: object) -> Item:
+def job(**more: object) -> BatchItem:
     fields = {"id": 5, "name": KEY, "state": "INACTIVE", "result": "FAILED"} | more
     (found,) = flux.read(msgspec.json.encode({"jobs": [fields]}).decode())
     return found
@@ -115,16 +127,16 @@ def job(**more: object) -> Item:
 )
 def test_exceptions(exception: tuple[str, str], cause: str):
     raised = {"occurred": True, "severity": 0, "type": exception[0], "note": exception[1]}
-    assert job(exception=raised).cause is Cause(cause)
+    assert job(exception=raised).cause is EndCause(cause)
 
 
 def test_an_exception_that_is_no_end_says_nothing():
     raised = {"occurred": True, "severity": 5, "type": "exec", "note": "slow"}
-    assert job(exception=raised, returncode=3).cause is Cause.EXITED
+    assert job(exception=raised, returncode=3).cause is EndCause.EXITED
 
 
 def test_one_without_a_code_has_none():
-    assert job().cause is Cause.UNKNOWN
+    assert job().cause is EndCause.UNKNOWN
 
 
 def test_a_state_that_nobody_knows_says_nothing():

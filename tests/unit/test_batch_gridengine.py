@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.batch.system import gridengine, words
-from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system.model import (
+    BatchError,
+    BatchItem,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.testing.batch.words import ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "gridengine"
@@ -29,12 +36,12 @@ WHY = (
 LIMIT = "37 : qmaster enforced h_rt, h_cpu, or h_vmem limit"
 
 
-def item(last: str, name: str, words: str, *times: int | None, **more: object) -> Item:
+def item(last: str, name: str, words: str, *times: int | None, **more: object) -> BatchItem:
     began, ended = (None if time is None else 1794801790.0 + time for time in times)
     index = int(name.partition(".")[2] or 1) - 1
     raw = {"key": f"p0123456789abc{last}", "id": name, "index": index, "words": words}
     node = {"node": "localhost" if began else "", "started": began, "ended": ended}
-    return msgspec.convert(raw | node | more, Item)
+    return msgspec.convert(raw | node | more, BatchItem)
 
 
 QSTAT = [
@@ -57,32 +64,38 @@ QACCT = [
 ]
 
 
-def replay(name: str) -> Said:
-    return Said(0, (REPLAY / name).read_text())
+def replay(name: str) -> Output:
+    return Output(0, (REPLAY / name).read_text())
 
 
 class TestGridEngine(Words):
-    listings = (Sample(replay("qstat.txt"), QSTAT), Sample(Said(0, EMPTY + END), []))
+    listings = (Sample(replay("qstat.txt"), QSTAT), Sample(Output(0, EMPTY + END), []))
     histories = (
         Sample(replay("qacct.txt"), QACCT),
-        Sample(Said(0, END), []),
-        Sample(Said(0, f"no jobs running since startup\nqacct ended with 1\n{END}"), []),
+        Sample(Output(0, END), []),
+        Sample(Output(0, f"no jobs running since startup\nqacct ended with 1\n{END}"), []),
     )
-    answers = ((Said(0, "12\n"), "12"), (Said(0, "12.1-499:1\n"), "12"))
+    answers = ((Output(0, "12\n"), "12"), (Output(0, "12.1-499:1\n"), "12"))
     refusals = (
         (
-            Said(1, "", "Unable to run job: Job was rejected because job requests unknown queue"),
+            Output(1, "", "Unable to run job: Job was rejected because job requests unknown queue"),
             True,
         ),
-        (Said(1, "", 'Unable to run job: unknown resource "nores"\nExiting.\n'), True),
-        (Said(1, "", "Unable to run job: the advance reservation id 77 is invalid\n"), True),
-        (Said(2, "", 'qsub: invalid option argument "--bad"\n'), True),
-        (Said(1, "", "error: commlib error: got select error (Connection refused)"), False),
+        (Output(1, "", 'Unable to run job: unknown resource "nores"\nExiting.\n'), True),
         (
-            Said(1, "", "Unable to run job: job rejected: it would exceed the limit of 5 jobs"),
+            Output(1, "", "Unable to run job: the advance reservation id 77 is invalid\n"),
+            True,
+        ),
+        (Output(2, "", 'qsub: invalid option argument "--bad"\n'), True),
+        (
+            Output(1, "", "error: commlib error: got select error (Connection refused)"),
             False,
         ),
-        (Said(1, "12\n", "Unable to run job: rejected"), False),
+        (
+            Output(1, "", "Unable to run job: job rejected: it would exceed the limit of 5 jobs"),
+            False,
+        ),
+        (Output(1, "12\n", "Unable to run job: rejected"), False),
     )
     mapping = (
         ({"count": 3}, ["-t", "1-3", "/site/s/p0123456789abcd/out.$TASK_ID"]),
@@ -98,8 +111,15 @@ class TestGridEngine(Words):
     )  # fmt: skip
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return gridengine.TOOLS
+
+
+def test_options_may_be_repeated():
+    order = msgspec.structs.replace(ORDER, extra=("-l=big=1", "-l=fast=1", "-pe=mpi"))
+    argv = list(gridengine.TOOLS.submit(order).argv)
+    assert [argv[at + 1] for at, word in enumerate(argv) if word == "-l"] == ["big=1", "fast=1"]
+    assert argv[argv.index("-pe") + 1] == "mpi"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +154,7 @@ def test_states(state: str, phase: str):
     assert gridengine.phase(state) is Phase(phase)
 
 
-def record(**more: str) -> list[Item]:
+def record(**more: str) -> list[BatchItem]:
     now = "Mon Nov 16 04:03:19 2026"
     fields = {
         "jobname": "p0123456789abcd", "jobnumber": "5", "taskid": "undefined", "failed": "0",
@@ -156,13 +176,13 @@ def test_what_never_began_is_not_over():
 
 def test_one_code_stands_for_two_limits():
     both = {"failed": LIMIT, "category": "-l h_rt=60,h_vmem=1G", "exit_status": "137 (Killed)"}
-    assert [item.cause for item in record(ru_wallclock="60s", **both)] == [Cause.TIMEOUT]
-    assert [item.cause for item in record(ru_wallclock="9.500s", **both)] == [Cause.MEMORY]
-    assert [item.cause for item in record(failed=LIMIT)] == [Cause.TIMEOUT]
+    assert [item.cause for item in record(ru_wallclock="60s", **both)] == [EndCause.TIMEOUT]
+    assert [item.cause for item in record(ru_wallclock="9.500s", **both)] == [EndCause.MEMORY]
+    assert [item.cause for item in record(failed=LIMIT)] == [EndCause.TIMEOUT]
 
 
 def test_an_unknown_failure_is_the_nodes():
-    assert [item.cause for item in record(failed="97  : what")] == [Cause.NODE]
+    assert [item.cause for item in record(failed="97  : what")] == [EndCause.NODE]
 
 
 def test_times_of_other_versions():

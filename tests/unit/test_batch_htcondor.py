@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from pilotage.batch.system import htcondor
-from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system.model import (
+    BatchError,
+    BatchItem,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "htcondor"
@@ -18,15 +25,15 @@ MEMORY = (
 )
 
 
-def replay(name: str) -> Said:
-    return Said(0, (REPLAY / name).read_text())
+def replay(name: str) -> Output:
+    return Output(0, (REPLAY / name).read_text())
 
 
-def item(last: str, name: str, words: str, *times: int | None, **more: object) -> Item:
+def item(last: str, name: str, words: str, *times: int | None, **more: object) -> BatchItem:
     began, ended = (None if time is None else 1794801200.0 + time for time in times)
     node = "localhost" if began else ""
     raw = {"key": f"p0123456789abc{last}", "id": name, "words": words, "node": node}
-    return msgspec.convert(raw | {"started": began, "ended": ended} | more, Item)
+    return msgspec.convert(raw | {"started": began, "ended": ended} | more, BatchItem)
 
 
 QUEUE = [
@@ -55,15 +62,21 @@ HISTORY = [
 
 
 class TestHTCondor(Words):
-    listings = (Sample(replay("queue.txt"), QUEUE), Sample(Said(0, END), []))
-    histories = (Sample(replay("history.txt"), HISTORY), Sample(Said(0, f"[\n]\n{END}"), []))
-    answers = ((Said(0, "12.0 - 12.499\n"), "12"), (Said(0, "7.0 - 7.0\n", "WARNING: odd"), "7"))
+    listings = (Sample(replay("queue.txt"), QUEUE), Sample(Output(0, END), []))
+    histories = (
+        Sample(replay("history.txt"), HISTORY),
+        Sample(Output(0, f"[\n]\n{END}"), []),
+    )
+    answers = (
+        (Output(0, "12.0 - 12.499\n"), "12"),
+        (Output(0, "7.0 - 7.0\n", "WARNING: odd"), "7"),
+    )
     refusals = (
-        (Said(1, "", "\nERROR: Parse error in expression: \n\tRequestCpus = x y\n"), True),
-        (Said(1, "", "\nERROR: Invalid accounting_group: my group\n"), True),
-        (Said(1, "", "\nERROR: No such directory: /nowhere\n"), True),
-        (Said(1, "", "\nERROR: Failed to connect to local queue manager\nSECMAN:2007"), False),
-        (Said(1, "12.0 - 12.0\n", "\nERROR: Invalid something"), False),
+        (Output(1, "", "\nERROR: Parse error in expression: \n\tRequestCpus = x y\n"), True),
+        (Output(1, "", "\nERROR: Invalid accounting_group: my group\n"), True),
+        (Output(1, "", "\nERROR: No such directory: /nowhere\n"), True),
+        (Output(1, "", "\nERROR: Failed to connect to local queue manager\nSECMAN:2007"), False),
+        (Output(1, "12.0 - 12.0\n", "\nERROR: Invalid something"), False),
     )  # fmt: skip
     mapping = (
         ({"count": 3}, ["queue 3", 'environment = "PILOTAGE_INDEX=$(Process)"']),
@@ -78,7 +91,7 @@ class TestHTCondor(Words):
     )  # fmt: skip
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return htcondor.TOOLS
 
 
@@ -113,7 +126,7 @@ def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object])
     assert caught.value.final
 
 
-def ad(**more: object) -> Item:
+def ad(**more: object) -> BatchItem:
     fields = {"ClusterId": 1, "ProcId": 0, "PilotageKey": KEY, "JobStatus": 3, "NumShadowStarts": 1}
     (found,) = htcondor.read(msgspec.json.encode([fields | more]).decode())
     return htcondor.item(found, gone=True)
@@ -121,15 +134,15 @@ def ad(**more: object) -> Item:
 
 def test_older_ones_word_the_policy_otherwise():
     reason = "The job attribute PeriodicRemove expression '...' evaluated to TRUE"
-    assert ad(RemoveReason=reason, LastJobStatus=2).cause is Cause.TIMEOUT
-    assert ad(RemoveReason=reason, LastJobStatus=1).cause is Cause.NODE
+    assert ad(RemoveReason=reason, LastJobStatus=2).cause is EndCause.TIMEOUT
+    assert ad(RemoveReason=reason, LastJobStatus=1).cause is EndCause.NODE
     held = ad(RemoveReason=reason, LastJobStatus=5, LastHoldReasonCode=34)
-    assert held.cause is Cause.MEMORY
+    assert held.cause is EndCause.MEMORY
 
 
 def test_a_held_one_that_somebody_removes_was_called_off():
     found = ad(RemoveReason="via condor_rm (by user me)", LastJobStatus=5, LastHoldReasonCode=34)
-    assert found.cause is Cause.CANCELLED
+    assert found.cause is EndCause.CANCELLED
 
 
 @pytest.mark.parametrize(
@@ -144,7 +157,7 @@ def test_a_held_one_that_somebody_removes_was_called_off():
 )
 def test_holds_after_the_beginning_end_it(code: int, minor: int, cause: str):
     held = ad(JobStatus=5, HoldReason="words", HoldReasonCode=code, HoldReasonSubCode=minor)
-    assert (held.phase, held.cause) == (Phase.OVER, Cause(cause))
+    assert (held.phase, held.cause) == (Phase.OVER, EndCause(cause))
 
 
 def test_a_state_that_nobody_knows_says_nothing():
@@ -153,12 +166,12 @@ def test_a_state_that_nobody_knows_says_nothing():
 
 
 def test_one_without_an_exit_code_has_none():
-    assert ad(JobStatus=4).cause is Cause.UNKNOWN
-    assert ad(JobStatus=4, ExitBySignal=True).cause is Cause.UNKNOWN
+    assert ad(JobStatus=4).cause is EndCause.UNKNOWN
+    assert ad(JobStatus=4, ExitBySignal=True).cause is EndCause.UNKNOWN
 
 
 def test_what_has_no_value_may_be_null():
-    assert ad(HoldReason=None, RemoveReason="via condor_rm").cause is Cause.CANCELLED
+    assert ad(HoldReason=None, RemoveReason="via condor_rm").cause is EndCause.CANCELLED
 
 
 def test_an_ad_of_another_kind_is_no_listing():

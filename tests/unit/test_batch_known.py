@@ -11,7 +11,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.batch.system import known, plugin
-from pilotage.batch.system.model import Item, Phase, Said
+from pilotage.batch.system.model import BatchItem, Output, Phase
 from pilotage.node import systems
 from pilotage.testing.batch.words import KEY, ORDER
 
@@ -88,9 +88,9 @@ def test_the_plug_in_of_the_page_works(tmp_path: Path, monkeypatch: pytest.Monke
     name, given = "abacus_provider:abacus", {"beads": 3}
     made = known.adapter(name, program=(), folder="", settings=given)
     assert "--beads=3" in made.submit(ORDER).argv
-    assert made.submitted(Said(0, "job 7\n")) == "7"
+    assert made.submitted(Output(0, "job 7\n")) == "7"
     text = f"1 {KEY} running\n2 other queued\n\nend of listing\n"
-    assert made.listed(Said(0, text)) == [Item(key=KEY, id="1", phase=Phase.RUNNING)]
+    assert made.listed(Output(0, text)) == [BatchItem(key=KEY, id="1", phase=Phase.RUNNING)]
     assert not known.arrays(name, given)
     with pytest.raises(errors.ConfigError, match="unknown settings: pearls"):
         known.adapter(name, program=(), folder="", settings={"pearls": 7})

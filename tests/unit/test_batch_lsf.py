@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from pilotage.batch.system import lsf
-from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system.model import (
+    BatchError,
+    BatchItem,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "lsf"
@@ -17,18 +24,18 @@ LOST = (
 NOW = 1794801800
 
 
-def replay(name: str) -> Said:
-    return Said(0, (REPLAY / name).read_text())
+def replay(name: str) -> Output:
+    return Output(0, (REPLAY / name).read_text())
 
 
-def item(last: str, name: str, words: str, *times: int | None, **more: object) -> Item:
+def item(last: str, name: str, words: str, *times: int | None, **more: object) -> BatchItem:
     began, ended = (None if time is None else 1794801700.0 + time for time in times)
     raw = {"key": f"p0123456789abc{last}", "id": name, "words": words}
     node = {"node": "node7" if began else "", "started": began, "ended": ended}
-    return msgspec.convert(raw | node | more, Item)
+    return msgspec.convert(raw | node | more, BatchItem)
 
 
-def over(last: str, name: str, words: str, cause: str, **more: object) -> Item:
+def over(last: str, name: str, words: str, cause: str, **more: object) -> BatchItem:
     return item(last, name, words, 20, 80, phase="over", cause=cause, **more)
 
 
@@ -64,17 +71,23 @@ class TestLSF(Words):
         Sample(replay("empty.txt"), []),
     )
     answers = (
-        (Said(0, "Job <12> is submitted to queue <normal>.\n"), "12"),
-        (Said(0, "Please wait ...\nJob <7> is submitted to default queue <normal>.\n"), "7"),
+        (Output(0, "Job <12> is submitted to queue <normal>.\n"), "12"),
+        (
+            Output(0, "Please wait ...\nJob <7> is submitted to default queue <normal>.\n"),
+            "7",
+        ),
     )
     refusals = (
-        (Said(255, "", "nosuch: No such queue. Job not submitted.\n"), True),
-        (Said(255, "", "Bad resource requirement syntax. Job not submitted.\n"), True),
-        (Said(255, "", "Request aborted by esub. Job not submitted.\n"), True),
-        (Said(255, "", "Cannot connect to LSF. Please wait ...\n"), False),
-        (Said(255, "", "Pending job threshold reached. Retrying in 60 seconds...\n"), False),
-        (Said(255, "", "Batch daemon not responding ... unknown error\n"), False),
-        (Said(1, "Job <12> is submitted to queue <normal>.\n", "unknown error"), False),
+        (Output(255, "", "nosuch: No such queue. Job not submitted.\n"), True),
+        (Output(255, "", "Bad resource requirement syntax. Job not submitted.\n"), True),
+        (Output(255, "", "Request aborted by esub. Job not submitted.\n"), True),
+        (Output(255, "", "Cannot connect to LSF. Please wait ...\n"), False),
+        (
+            Output(255, "", "Pending job threshold reached. Retrying in 60 seconds...\n"),
+            False,
+        ),
+        (Output(255, "", "Batch daemon not responding ... unknown error\n"), False),
+        (Output(1, "Job <12> is submitted to queue <normal>.\n", "unknown error"), False),
     )
     mapping = (
         ({"count": 3}, [f"{KEY}[1-3]", "/site/s/p0123456789abcd/out.%I"]),
@@ -91,7 +104,7 @@ class TestLSF(Words):
     )  # fmt: skip
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return lsf.TOOLS
 
 
@@ -117,7 +130,7 @@ def test_it_keeps_no_history():
     assert lsf.TOOLS.history(0.0) is None
 
 
-def record(**more: str) -> Item:
+def record(**more: str) -> BatchItem:
     fields = {"JOBID": "7", "JOB_NAME": KEY, "STAT": "EXIT"} | more
     text = {"COMMAND": "bjobs", "JOBS": 1, "RECORDS": [fields]}
     (found,) = lsf.read(f"{NOW}\n{msgspec.json.encode(text).decode()}")
@@ -134,7 +147,7 @@ def record(**more: str) -> Item:
     ],
 )  # fmt: skip
 def test_ends(reason: str, code: str, cause: str):
-    assert record(EXIT_REASON=reason, EXIT_CODE=code).cause is Cause(cause)
+    assert record(EXIT_REASON=reason, EXIT_CODE=code).cause is EndCause(cause)
 
 
 @pytest.mark.parametrize(

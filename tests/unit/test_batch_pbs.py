@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from pilotage.batch.system import pbs
-from pilotage.batch.system.model import Batch, BatchError, Cause, Ended, Item, Phase, Said
+from pilotage.batch.system.model import (
+    BatchEnd,
+    BatchError,
+    BatchItem,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "pbs"
@@ -14,18 +22,18 @@ END = "\nend of listing\n"
 RAN = "Job run at Mon Nov 16 at 04:02 on (node7:ncpus=1:mem=1048576kb)"
 
 
-def replay(name: str) -> Said:
-    return Said(0, (REPLAY / name).read_text())
+def replay(name: str) -> Output:
+    return Output(0, (REPLAY / name).read_text())
 
 
-def item(last: str, name: str, words: str, *times: int | None, **more: object) -> Item:
+def item(last: str, name: str, words: str, *times: int | None, **more: object) -> BatchItem:
     began, ended = (None if time is None else 1794801700.0 + time for time in times)
     raw = {"key": f"p0123456789abc{last}", "id": name, "words": words}
     node = {"node": "node7" if began else "", "started": began, "ended": ended}
-    return msgspec.convert(raw | node | more, Item)
+    return msgspec.convert(raw | node | more, BatchItem)
 
 
-def over(last: str, name: str, words: str, cause: str, **more: object) -> Item:
+def over(last: str, name: str, words: str, cause: str, **more: object) -> BatchItem:
     return item(last, name, words, 20, 80, phase="over", cause=cause, **more)
 
 
@@ -75,21 +83,21 @@ class TestPBS(Words):
         Sample(replay("odd.json"), ODD),
         Sample(replay("torque.xml"), TORQUE),
         Sample(replay("none.json"), []),
-        Sample(Said(0, END), []),
-        Sample(Said(0, f"<Data></Data>\n{END}"), []),
+        Sample(Output(0, END), []),
+        Sample(Output(0, f"<Data></Data>\n{END}"), []),
     )
-    histories = (Sample(replay("past.json"), PAST), Sample(Said(0, END), []))
+    histories = (Sample(replay("past.json"), PAST), Sample(Output(0, END), []))
     answers = (
-        (Said(0, "12.pbs1\n"), "12.pbs1"),
-        (Said(0, "12[].pbs1.example.org\n"), "12[].pbs1.example.org"),
+        (Output(0, "12.pbs1\n"), "12.pbs1"),
+        (Output(0, "12[].pbs1.example.org\n"), "12[].pbs1.example.org"),
     )
     refusals = (
-        (Said(170, "", "qsub: Unknown queue\n"), True),
-        (Said(188, "", "qsub: Job violates queue and/or server resource limits\n"), True),
-        (Said(1, "", "qsub: illegal -l value\n"), True),
-        (Said(1, "", "qsub: cannot connect to server pbs1 (errno=15010)\n"), False),
-        (Said(38, "", "qsub: would exceed queue generic's per-user limit\n"), False),
-        (Said(1, "12.pbs1\n", "qsub: Unknown queue\n"), False),
+        (Output(170, "", "qsub: Unknown queue\n"), True),
+        (Output(188, "", "qsub: Job violates queue and/or server resource limits\n"), True),
+        (Output(1, "", "qsub: illegal -l value\n"), True),
+        (Output(1, "", "qsub: cannot connect to server pbs1 (errno=15010)\n"), False),
+        (Output(38, "", "qsub: would exceed queue generic's per-user limit\n"), False),
+        (Output(1, "12.pbs1\n", "qsub: Unknown queue\n"), False),
     )
     mapping = (
         ({"count": 3}, ["-J", "0-2", "-t", "/site/s/p0123456789abcd/out.^array_index^"]),
@@ -104,7 +112,7 @@ class TestPBS(Words):
     )  # fmt: skip
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return pbs.TOOLS
 
 
@@ -159,7 +167,7 @@ def test_a_state_that_nobody_knows_says_nothing(state: str):
 )  # fmt: skip
 def test_codes(status: int, cause: str, exit: int | None, signal: int | None):  # noqa: A002
     found = pbs.end({"job_state": "F", "Exit_status": status})
-    assert found == Ended(Cause(cause), exit, signal)
+    assert found == BatchEnd(EndCause(cause), exit, signal)
 
 
 def test_a_wall_of_time_by_a_signal():
@@ -167,4 +175,4 @@ def test_a_wall_of_time_by_a_signal():
         "job_state": "F", "Exit_status": 271, "substate": 91,
         "resources_used": {"walltime": "00:10:03"}, "Resource_List": {"walltime": "00:10:00"},
     }  # fmt: skip
-    assert pbs.end(job).cause is Cause.TIMEOUT
+    assert pbs.end(job).cause is EndCause.TIMEOUT

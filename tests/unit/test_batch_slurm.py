@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.batch.system import slurm
-from pilotage.batch.system.model import Cause, Item, Phase, Said
+from pilotage.batch.system.model import BatchItem, EndCause, Output, Phase
 from pilotage.batch.system.slurm import listing, orders
 
 US, RS = "\x1f", "\x1e\n"
@@ -21,8 +21,8 @@ def _row(**changes: str) -> str:
     return US.join(value.ljust(12) for value in fields.values()) + RS
 
 
-def _one(**changes: str) -> Item:
-    (item,) = slurm.TOOLS.listed(Said(0, _row(**changes) + END))
+def _one(**changes: str) -> BatchItem:
+    (item,) = slurm.TOOLS.listed(Output(0, _row(**changes) + END))
     return item
 
 
@@ -41,21 +41,21 @@ def _one(**changes: str) -> Item:
         ("SPECIAL_EXIT", Phase.HELD, None),
         ("RESV_DEL_HOLD", Phase.HELD, None),
         ("REQUEUE_HOLD", Phase.HELD, None),
-        ("COMPLETED", Phase.OVER, Cause.EXITED),
-        ("CANCELLED", Phase.OVER, Cause.CANCELLED),
-        ("TIMEOUT", Phase.OVER, Cause.TIMEOUT),
-        ("DEADLINE", Phase.OVER, Cause.TIMEOUT),
-        ("NODE_FAIL", Phase.OVER, Cause.NODE),
-        ("BOOT_FAIL", Phase.OVER, Cause.NODE),
-        ("PREEMPTED", Phase.OVER, Cause.PREEMPTED),
-        ("OUT_OF_MEMORY", Phase.OVER, Cause.MEMORY),
+        ("COMPLETED", Phase.OVER, EndCause.EXITED),
+        ("CANCELLED", Phase.OVER, EndCause.CANCELLED),
+        ("TIMEOUT", Phase.OVER, EndCause.TIMEOUT),
+        ("DEADLINE", Phase.OVER, EndCause.TIMEOUT),
+        ("NODE_FAIL", Phase.OVER, EndCause.NODE),
+        ("BOOT_FAIL", Phase.OVER, EndCause.NODE),
+        ("PREEMPTED", Phase.OVER, EndCause.PREEMPTED),
+        ("OUT_OF_MEMORY", Phase.OVER, EndCause.MEMORY),
         # It went to a cluster of the federation: nothing may be concluded from that here.
         ("REVOKED", Phase.UNKNOWN, None),
         ("SOMETHING_NEW", Phase.UNKNOWN, None),
         ("", Phase.UNKNOWN, None),
     ],
 )
-def test_every_word_of_slurm_means_something(state: str, phase: Phase, cause: Cause | None):
+def test_every_word_of_slurm_means_something(state: str, phase: Phase, cause: EndCause | None):
     item = _one(state=state)
     assert (item.phase, item.cause) == (phase, cause)
     assert item.words == state
@@ -86,21 +86,21 @@ def test_what_keeps_a_job_is_told_from_what_delays_it(reason: str, phase: Phase)
 @pytest.mark.parametrize(
     "code, cause, exited, signal",
     [
-        ("256", Cause.EXITED, 1, None),
-        ("65280", Cause.EXITED, 255, None),
-        ("9", Cause.SIGNALLED, None, 9),
-        ("139", Cause.SIGNALLED, None, 11),
-        ("4021", Cause.NODE, None, None),
-        ("0", Cause.NODE, None, None),
+        ("256", EndCause.EXITED, 1, None),
+        ("65280", EndCause.EXITED, 255, None),
+        ("9", EndCause.SIGNALLED, None, 9),
+        ("139", EndCause.SIGNALLED, None, 11),
+        ("4021", EndCause.NODE, None, None),
+        ("0", EndCause.NODE, None, None),
     ],
 )
-def test_failures_say_why(code: str, cause: Cause, exited: int | None, signal: int | None):
+def test_failures_say_why(code: str, cause: EndCause, exited: int | None, signal: int | None):
     item = _one(state="FAILED", code=code)
     assert (item.cause, item.exit, item.signal) == (cause, exited, signal)
 
 
 def test_what_was_refused_and_is_listed_all_the_same_never_ran():
-    assert _one(state="FAILED", code="1", reason="BadConstraints", nodes="").cause is Cause.NODE
+    assert _one(state="FAILED", code="1", reason="BadConstraints", nodes="").cause is EndCause.NODE
 
 
 def test_a_guess_at_the_start_is_no_start():
@@ -109,21 +109,21 @@ def test_a_guess_at_the_start_is_no_start():
 
 def test_what_remains_of_an_array_is_left_out():
     text = _row(state="CANCELLED", comment="count=3") + END
-    assert slurm.TOOLS.listed(Said(0, text)) == []
+    assert slurm.TOOLS.listed(Output(0, text)) == []
     # Also where a site writes comments of its own.
     rows = _row(state="CANCELLED", comment="ours") + _row(index="1", comment="ours")
-    (item,) = slurm.TOOLS.listed(Said(0, rows + END))
+    (item,) = slurm.TOOLS.listed(Output(0, rows + END))
     assert (item.id, item.index) == ("12_1", 1)
 
 
 def test_a_key_is_the_whole_name():
     for name in ("p0123456789abcde", "p0123456789abc", "p0123456789ab-d", "x\np0123456789abcd"):
-        assert slurm.TOOLS.listed(Said(0, _row(name=name) + END)) == []
+        assert slurm.TOOLS.listed(Output(0, _row(name=name) + END)) == []
 
 
 def test_names_may_hold_separators():
     rows = _row(name=f"odd{US}name\nof{US}lines") + _row()
-    assert [item.key for item in slurm.TOOLS.listed(Said(0, rows + END))] == [KEY]
+    assert [item.key for item in slurm.TOOLS.listed(Output(0, rows + END))] == [KEY]
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

@@ -122,7 +122,7 @@ def test_every_setting_is_on_the_page_of_settings():
         assert missing([field.name for field in found], text) == []
 
 
-@pytest.mark.parametrize("owner", [site.Site, site.Defaults])
+@pytest.mark.parametrize("owner", [site.SiteSettings, site.Defaults])
 def test_every_key_of_a_site_is_on_the_page_of_sites(owner):
     found = facts.fields(owner)
     assert [field.name for field in found if not field.about and field.name != "defaults"] == []

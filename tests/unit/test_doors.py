@@ -9,24 +9,24 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch import tunnels
-from pilotage.batch.login import Hello
-from pilotage.batch.model import Site
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.login import HelperInfo
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.tunnels import Tunnels
 
 
 class Login:
     """A login node that gives the port that is asked for, unless somebody has it."""
 
     def __init__(self) -> None:
-        self.site = Site(batch="slurm", host="login")
-        self.hello = Hello(host="login1")
+        self.site = SiteSettings(batch="slurm", host="login")
+        self.hello = HelperInfo(host="login1")
         self.shell = self
         self.asked: list[tuple[int, int | None]] = []
         self.taken: set[int] = set()
         self.broken = False
         self._next = 5000
 
-    async def ready(self) -> Hello:
+    async def ready(self) -> HelperInfo:
         return self.hello
 
     async def forward(self, port: int) -> int:
@@ -46,8 +46,8 @@ def login() -> Login:
     return Login()
 
 
-def make(login: Login, folder: Any) -> Doors:
-    return Doors(login, folder / "state" / "kit.json")  # type: ignore[arg-type]
+def make(login: Login, folder: Any) -> Tunnels:
+    return Tunnels(login, folder / "state" / "kit.json")  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_a_door_is_opened_once_for_each_connection(login, folder):
     number = await found.open("hub", 80)
     assert await found.open("hub", 80) == number
     assert login.asked == [(81, None)]
-    login.hello = Hello(host="login1")
+    login.hello = HelperInfo(host="login1")
     assert await found.open("hub", 80) == number
     assert login.asked == [(81, None), (81, number)]
     assert found.host == "login1"
@@ -95,7 +95,7 @@ async def test_all_doors_are_opened_again_by_themselves(login, folder, monkeypat
     numbers = [await found.open("hub", 80), await found.open("data", 70)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.run)
-        login.broken, login.hello = True, Hello(host="login1")
+        login.broken, login.hello = True, HelperInfo(host="login1")
         await anyio.sleep(0.05)
         assert len(login.asked) == 2
         login.broken = False
@@ -120,7 +120,7 @@ async def test_a_door_that_is_led_elsewhere_is_not_led_back(login: Login, folder
                 await anyio.sleep(0.01)
         return port + 1
 
-    async def ready() -> Hello:
+    async def ready() -> HelperInfo:
         nonlocal looks
         looks += 1
         return login.hello

@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.base import errors, text
 from pilotage.batch import records as sites
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
 from pilotage.edge import message, order, pilots, records, silence, statuses, view
 from pilotage.edge.message import HubIdentity
@@ -51,7 +51,7 @@ def db() -> Db:
 
 
 def want(db: Db, site: str = "mira", **wish: Any) -> int:
-    body = text.dump(Wish(cpus=2, time=3600.0, idle=60.0, **wish))
+    body = text.dump(PilotRequest(cpus=2, time=3600.0, idle=60.0, **wish))
     return int(db.value("pool_want", site=site, pool="burst", wish=body, now=10.0))
 
 

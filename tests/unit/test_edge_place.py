@@ -22,7 +22,7 @@ from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.match.negotiate import Matcher
 from pilotage.match.queue import JobQueue
 from pilotage.match.share import Shares
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer, connect
 
 MINE = HubIdentity("abcd1234")
@@ -39,7 +39,7 @@ class Site:
             self.writer, Matcher(Shares(3600.0)), folder, WallClock(), random.Random(0)
         )
         data: Any = None
-        hub = EdgeHub(self.queue, self.writer, data, Listener(), MINE, str(root), folder)
+        hub = EdgeHub(self.queue, self.writer, data, JobListener(), MINE, str(root), folder)
         self.place = EdgePlace("mira", SiteFacts("slurm", ("sim",)), hub)
 
     async def do(self, step: Callable[[Db], Any]) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch import files
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.model import Heartbeat
 from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_submit
 from pilotage.cli.answer import Answer, Styled, Table, TextLine
@@ -117,7 +117,7 @@ def test_a_definition_of_argo_is_a_chain(at: Common, tmp_path: Path):
     with pytest.raises(errors.BadFlow, match="there is no site `condor`"):
         flow_submit.submit(tmp_path / "argo.json", at=at)
     for name in ("condor", "slurm"):
-        files.write(tmp_path, name, Site(batch="local"))
+        files.write(tmp_path, name, SiteSettings(batch="local"))
     number = flow_submit.submit(tmp_path / "argo.json", at=at).data["id"]
     steps = flow.show(str(number), at=at).data["flow"]["steps"]
     assert [one["sites"] for one in steps] == [["condor"], ["slurm"]]

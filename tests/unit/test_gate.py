@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.base.clock import dice
-from pilotage.batch.gate import Breaker, Bucket, Gate
+from pilotage.batch.limits import CircuitBreaker, CommandLimits, RateLimit
 from pilotage.testing.clock import ManualClock
 
 
@@ -18,7 +18,7 @@ from pilotage.testing.clock import ManualClock
     st.floats(0.5, 100), st.lists(st.floats(0, 0.5), min_size=2, max_size=200)
 )  # fmt: skip
 def test_no_second_has_more_turns_than_the_rate_and_a_burst(rate, gaps):
-    bucket, now, turns = Bucket(rate), 1000.0, list[float]()
+    bucket, now, turns = RateLimit(rate), 1000.0, list[float]()
     for gap in gaps:
         now += gap
         turns.append(now + bucket.take(now))
@@ -29,13 +29,13 @@ def test_no_second_has_more_turns_than_the_rate_and_a_burst(rate, gaps):
 
 
 def test_a_clock_that_goes_back_gives_no_turns():
-    bucket = Bucket(1.0)
+    bucket = RateLimit(1.0)
     assert bucket.take(100.0) == 0
     assert bucket.take(50.0) == pytest.approx(1.0)
 
 
 def test_failures_in_a_row_close_the_way_and_a_trial_opens_it():
-    breaker = Breaker(dice(1), most=3, first=10.0)
+    breaker = CircuitBreaker(dice(1), most=3, first=10.0)
     for at in (0.0, 1.0):
         assert breaker.may(at)
         breaker.failed(at)
@@ -54,7 +54,7 @@ def test_failures_in_a_row_close_the_way_and_a_trial_opens_it():
 
 
 def test_pauses_grow_up_to_the_longest():
-    breaker = Breaker(dice(2), most=1, first=1.0, longest=8.0)
+    breaker = CircuitBreaker(dice(2), most=1, first=1.0, longest=8.0)
     now, pauses = 0.0, list[float]()
     for _ in range(6):
         breaker.failed(now)
@@ -67,7 +67,7 @@ def test_pauses_grow_up_to_the_longest():
 
 
 def test_a_trial_of_which_nothing_was_heard_may_be_followed_by_another():
-    breaker = Breaker(dice(3), most=1, first=1.0)
+    breaker = CircuitBreaker(dice(3), most=1, first=1.0)
     breaker.failed(0.0)
     assert breaker.may(2.0)
     breaker.undecided()
@@ -75,7 +75,7 @@ def test_a_trial_of_which_nothing_was_heard_may_be_followed_by_another():
 
 
 async def test_so_many_at_once_and_not_one_more():
-    gate = Gate("kit", at_once=2, per_second=1e6)
+    gate = CommandLimits("kit", at_once=2, per_second=1e6)
     here = most = 0
 
     async def one():
@@ -92,7 +92,7 @@ async def test_so_many_at_once_and_not_one_more():
 
 async def test_while_the_way_is_closed_the_error_says_since_when():
     clock = ManualClock()
-    gate = Gate("kit", clock=clock, chance=dice(4))
+    gate = CommandLimits("kit", clock=clock, chance=dice(4))
     for _ in range(3):
         gate.failed("sbatch timed out")
     with pytest.raises(

@@ -10,27 +10,27 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch import job
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.model import Site
-from pilotage.data.stage.model import Digest, Folder, Wanted
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.model import SiteSettings
+from pilotage.data.stage.model import Digest, WantedFile, WantedFolder
 from pilotage.job.model import Allocation, Binding, Call, Command, JobSpec, Python, Script
 from pilotage.job.moves import Claim
 from pilotage.run import launch
 
-ROOM = Room("/home/me/.pilotage/p1", "k1", 3)
+ROOM = ItemFolder("/home/me/.pilotage/p1", "k1", 3)
 DATA = "/home/me/.pilotage/p1/s/k1/3/data"
-SLURM = Site(batch="slurm", python="/opt/python3", container="apptainer")
+SLURM = SiteSettings(batch="slurm", python="/opt/python3", container="apptainer")
 
 
 def make(base: Path | str = "/p", *, path: str = "", paths: tuple[str, ...] = (), **spec: Any):
     spec.setdefault("recipe", Command(("true",)))
     claim = Claim(7, 2, 1, "{}", "", 0, "me")
     binding = Binding(path=path, paths=paths)
-    return Guest(claim, JobSpec(name="fit", **spec), binding, str(base))
+    return BatchJob(claim, JobSpec(name="fit", **spec), binding, str(base))
 
 
-def order(one: Guest, site: Site = SLURM) -> dict[str, Any]:
-    return job.order(one, ROOM, site, launch.Place(one.base, python="/usr/bin/python"))
+def order(one: BatchJob, site: SiteSettings = SLURM) -> dict[str, Any]:
+    return job.order(one, ROOM, site, launch.LaunchContext(one.base, python="/usr/bin/python"))
 
 
 # -- what it reads -------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_data_that_is_mounted_is_not_brought():
     ],
 )  # fmt: skip
 def test_tasks_of_a_parallel_job_are_started(asked, usual, words):
-    site = Site(batch="slurm", launcher=usual)
+    site = SiteSettings(batch="slurm", launcher=usual)
     assert order(make(allocation=asked), site)["launch"]["argv"] == words
 
 
@@ -223,8 +223,8 @@ def test_what_was_left_comes_home():
         "log": None,
     }
     assert job.homeward(one, ROOM, found) == [
-        Wanted(remote=f"{DATA}/out/a", local="/p/out/a", size=3, sha256="ab" * 32),
-        Folder(remote=f"{DATA}/out/b", local="/p/out/b", files={"x/y": Digest("cd" * 32, 4)}),
+        WantedFile(remote=f"{DATA}/out/a", local="/p/out/a", size=3, sha256="ab" * 32),
+        WantedFolder(remote=f"{DATA}/out/b", local="/p/out/b", files={"x/y": Digest("cd" * 32, 4)}),
     ]
     assert job.lacking(one, found) == ()
 

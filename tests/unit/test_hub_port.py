@@ -16,7 +16,7 @@ from pilotage.base import errors
 from pilotage.data.transfer import settle, tree, url
 from pilotage.data.transfer.headers import EXECUTABLE
 from pilotage.data.transfer.kind import hub
-from pilotage.data.transfer.plan import Room
+from pilotage.data.transfer.plan import FreeSpace
 from pilotage.data.transfer.url import Url
 from pilotage.edge import records
 from pilotage.edge.port_data import PortData, PortDataLimits
@@ -63,7 +63,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Port:
 async def test_room_is_kept_for_files_that_are_on_their_way(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(settle, "room", lambda _: Room(5 * 10**9))
+    monkeypatch.setattr(settle, "room", lambda _: FreeSpace(5 * 10**9))
     cut: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     first = asyncio.create_task(port.put("a", 3 * 10**9, cut))
     async with asyncio.timeout(30):
@@ -80,7 +80,7 @@ async def test_room_is_kept_for_files_that_are_on_their_way(
 
 
 async def test_some_of_the_disk_stays_free_for_the_hub(port: Port, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(settle, "room", lambda _: Room(10**9))
+    monkeypatch.setattr(settle, "room", lambda _: FreeSpace(10**9))
     with pytest.raises(errors.Unavailable, match="stay free"):
         await port.arrives("a", b"little")
 
@@ -103,7 +103,7 @@ async def test_an_agent_says_which_files_may_be_run(tmp_path: Path):
             told[f"{method} {where.path}"] = EXECUTABLE in headers
             yield httpx2.Response(201)
 
-    kind = hub.Port(hub.Home(url="http://127.0.0.1:1", key=lambda: "key"))
+    kind = hub.HubFiles(hub.HubAddress(url="http://127.0.0.1:1", key=lambda: "key"))
     kind._web = cast("Any", Line())
     for name, mode in (("run", 0o755), ("text", 0o644)):
         (tmp_path / name).touch(mode)

@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.payload.starter import loop, payloads, process, spawn, wire
-from pilotage.run import Ending, Why, alive, end_orphans, evidence
+from pilotage.run import Ending, EndReason, alive, end_orphans, evidence
 
 
-def an_ending(reason: Why, code: int | None) -> Ending:
+def an_ending(reason: EndReason, code: int | None) -> Ending:
     return Ending("7.1", 1.0, code, None, reason, "", None)
 
 
 @pytest.mark.parametrize(
     "reason, code, ok",
     [
-        (Why.EXITED, 0, True),
-        (Why.EXITED, 1, False),
-        (Why.TIMEOUT, 0, False),
-        (Why.LOST, None, False),
+        (EndReason.EXITED, 0, True),
+        (EndReason.EXITED, 1, False),
+        (EndReason.TIMEOUT, 0, False),
+        (EndReason.LOST, None, False),
     ],
 )
 def test_only_an_exit_with_zero_is_ok(reason, code, ok):
@@ -147,7 +147,9 @@ def test_evidence_is_read_back(tmp_path):
     report = payloads.ending("7.1", "signalled", "killed by SIGSEGV", -11)
     payloads.write_evidence(os.fsencode(tmp_path), report)
     found = evidence(tmp_path)
-    assert found == Ending("7.1", report["time"], None, 11, Why.SIGNALLED, report["message"], None)
+    assert found == Ending(
+        "7.1", report["time"], None, 11, EndReason.SIGNALLED, report["message"], None
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]
 
 

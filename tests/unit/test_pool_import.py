@@ -238,8 +238,8 @@ def test_files_are_written_once_and_load(root):
     assert sites.read(root, "farm").batch == "htcondor"
     whole, half = files.read(root, "hpc_one_whole"), files.read(root, "hpc_one_half")
     assert (whole.maximum, whole.pilot.cpus, whole.pilot.queue) == (462, 42, "normal")
-    assert (whole.pilot.wish().memory, whole.pilot.wish().time) == (256 << 30, 131400.0)
-    assert half.pilot.wish().memory == 5 << 29
+    assert (whole.pilot.bytes, whole.pilot.seconds) == (256 << 30, 131400.0)
+    assert half.pilot.bytes == 5 << 29
     assert isinstance(half.control, files.Outside)
     lost = "\n".join(said["lost"])
     for words in (

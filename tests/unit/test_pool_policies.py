@@ -12,13 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from pilotage.base import errors
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.cli import pool_simulate
 from pilotage.cli.common import Common
 from pilotage.cli.pool_simulate import SimulationOptions
 from pilotage.compat.cobald import policies
 from pilotage.hub.project import Project
 from pilotage.pool.controller import Linear
-from pilotage.pool.files import Even, PilotResources, Pool, Relative, SupplyStep, SupplySteps
+from pilotage.pool.files import Even, Pool, Relative, SupplyStep, SupplySteps
 from pilotage.pool.pipeline import Pipeline
 from pilotage.pool.simulate import scenario
 from pilotage.pool.simulate.model import JobKind, Load, Machine, Provider, Scenario
@@ -130,7 +131,7 @@ def test_a_world_of_own_pools_waits_as_their_sites_did():
     assert scenario.queue([600.0, 60.0], delay=1800.0)[0] == 0.5
     # Two tell nothing.
     assert scenario.queue([600.0, 60.0]) == scenario.queue([])
-    burst = Pool(site="far", maximum=64, pilot=PilotResources(cpus=8, memory="16G", time="12h"))
+    burst = Pool(site="far", maximum=64, pilot=PilotRequest(cpus=8, memory="16G", time="12h"))
     made = scenario.of_pools({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
     (machine,), (provider,) = made.machines, made.providers
     assert (machine.cores, machine.memory, machine.lifetime) == (8, 16, 12.0)

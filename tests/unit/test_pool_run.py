@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.hub.project import Project
 from pilotage.pool import decide, drive, files, outside, state, view
 from pilotage.pool.composite import weighted
 from pilotage.pool.controller import Linear
 from pilotage.pool.decorator import Buffer, Standardiser
 from pilotage.pool.drive import Driver
-from pilotage.pool.files import Outside, PilotResources, Pool
+from pilotage.pool.files import Outside, Pool
 from pilotage.pool.guarded import RETRY, Guarded
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
@@ -98,7 +99,7 @@ def pool(**facts: object) -> Pool:
     given = {
         "site": "a",
         "maximum": 64,
-        "pilot": PilotResources(cpus=4),
+        "pilot": PilotRequest(cpus=4),
         "control": Outside(),
     } | facts
     return msgspec.convert(given, Pool, from_attributes=True)

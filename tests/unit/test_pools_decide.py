@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pool import decide
-from pilotage.pool.files import Aimd, Even, Outside, PilotResources, Pool, Relative, SupplySteps
+from pilotage.pool.files import Aimd, Even, Outside, Pool, Relative, SupplySteps
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.policy.model import Care, Hint, Sight
@@ -18,7 +19,7 @@ QUICK = Aimd(patience="1s", haste="1s", rest="10s", ski=0.0)
 
 
 def pool(**facts: object) -> Pool:
-    given = {"site": "a", "maximum": 64, "pilot": PilotResources(cpus=4), "interval": "10s"} | facts
+    given = {"site": "a", "maximum": 64, "pilot": PilotRequest(cpus=4), "interval": "10s"} | facts
     return msgspec.convert(given, Pool, from_attributes=True)
 
 
@@ -274,7 +275,7 @@ def test_a_pool_that_cannot_be_decided_for_is_left_and_told_and_the_others_go_on
 
 def test_the_end_of_a_short_life_is_not_near_when_it_begins():
     look = seen(ready=2, used=1.0, leaving=(500.0, 590.0))
-    quick = pool(control=QUICK, minimum=8, pilot=PilotResources(cpus=4, time="10m"))
+    quick = pool(control=QUICK, minimum=8, pilot=PilotRequest(cpus=4, time="10m"))
     assert decided(quick, look).order == 0
 
 
@@ -288,7 +289,7 @@ def two(**more: object) -> tuple[dict[str, Pool], dict[str, PoolObservation]]:
             sight, Reading(0.0, 0.0), 40.0, group=name, hints=hints,
             **more,  # type: ignore[arg-type]
         )  # fmt: skip
-    pools = {name: pool(control=QUICK, pilot=PilotResources(cpus=look.sight.cores))
+    pools = {name: pool(control=QUICK, pilot=PilotRequest(cpus=look.sight.cores))
              for name, look in looks.items()}  # fmt: skip
     return pools, looks
 
@@ -310,7 +311,7 @@ def test_shapes_at_one_site_share_its_quota_of_cores():
 
 def test_what_one_pool_cannot_have_now_is_ordered_of_another():
     both = {
-        name: pool(site=name, control=QUICK, maximum=8, pending=2, pilot=PilotResources(cpus=1))
+        name: pool(site=name, control=QUICK, maximum=8, pending=2, pilot=PilotRequest(cpus=1))
         for name in "ab"
     }
     # Nothing has started there for hours, so what is on order is not counted on.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs._ext import facts, tables
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pool import files
 from pilotage.pool.efficiency import Efficiency
 
@@ -19,7 +20,7 @@ _SHOWN = re.findall(r"^```toml pool\n(.*?)^```$", PAGE.read_text("utf-8"), re.MU
     "owner",
     [
         files.Pool,
-        files.PilotResources,
+        PilotRequest,
         files.Aimd,
         files.Even,
         files.Relative,

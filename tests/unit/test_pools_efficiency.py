@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.node import pilot as node
 from pilotage.pilot import messages, validate
 from pilotage.pilot.table import PilotUsage
 from pilotage.pool import decide
 from pilotage.pool.efficiency import Efficiency, Meter, give_back, meter
-from pilotage.pool.files import Aimd, Even, PilotResources, Pool
+from pilotage.pool.files import Aimd, Even, Pool
 from pilotage.pool.fitness import Basis
 from pilotage.pool.model import Reading
 from pilotage.pool.policy.model import Hint, Sight
@@ -195,7 +196,7 @@ def pool(**facts: object) -> Pool:
     given = {
         "site": "a",
         "maximum": 64,
-        "pilot": PilotResources(cpus=4),
+        "pilot": PilotRequest(cpus=4),
         "interval": "10s",
         "control": QUICK,
         "utilisation": Basis.EFFICIENCY,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from pilotage.base import errors
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pool import files
 from pilotage.pool.controller import Linear, RelativeSupply
 from pilotage.pool.model import Reading
@@ -45,7 +45,7 @@ def test_a_pool_is_read():
     pool = parse(FULL)
     assert (pool.site, pool.minimum, pool.maximum, pool.pending) == ("cluster", 8, 64, 4)
     assert pool.seconds == 10
-    assert pool.pilot.wish() == Wish(8, 16 * 10**9, 0, 7200.0, "long", "", 300.0)
+    assert pool.pilot == PilotRequest(8, "16G", 0, "2h", "long", "", "5m")
     assert isinstance(pool.control, files.Aimd)
     assert pool.control.policy() == Hinted(patience=120, hedge=1.5)
     assert pool.controller() is None

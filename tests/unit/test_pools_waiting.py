@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.bucket import QueuedJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares
-from pilotage.pool.files import PilotResources, Pool
+from pilotage.pool.files import Pool
 from pilotage.pool.observe import Waiting
 from pilotage.pool.pilots import PoolPilot
 from pilotage.pool.policy.model import Care
@@ -19,8 +20,8 @@ from pilotage.pool.state import PAUSED, PoolRow
 
 NOW = 1000.0
 POOLS = {
-    "long": Pool(site="a", maximum=8, pilot=PilotResources(time="10h")),
-    "short": Pool(site="a", maximum=8, pilot=PilotResources(time="1h")),
+    "long": Pool(site="a", maximum=8, pilot=PilotRequest(time="10h")),
+    "short": Pool(site="a", maximum=8, pilot=PilotRequest(time="1h")),
 }
 
 
@@ -31,7 +32,7 @@ def offered(rows: dict[str, PoolRow], *jobs: dict[str, Any]) -> dict[str, float]
         spec = JobSpec(Command(("x",)), "x", resources=Resources(**facts))
         cluster = matcher.clusters.of(spec, "ann")
         matcher.add(QueuedJob(number, 0, "ann", cluster, ""), NOW)
-    sites = {"a": Site(batch="local")}
+    sites = {"a": SiteSettings(batch="local")}
     none: dict[str, list[PoolPilot]] = {name: [] for name in POOLS}
     waiting = Waiting(matcher, POOLS, sites, none, rows, NOW, lambda _: True)
     return {

@@ -14,7 +14,14 @@ from msgspec.structs import replace
 from examples.providers.kubernetes.pilotage_kubernetes import Kubernetes
 from pilotage.base import errors
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system.model import (
+    BatchError,
+    BatchItem,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 SETTINGS: dict[str, Any] = {"image": "python:3.11", "mount": "/site"}
@@ -54,12 +61,12 @@ def over(code: int, reason: str = "Error", **more: Any) -> dict[str, Any]:
     return {"terminated": {**told, **more}}
 
 
-def said(*objects: dict[str, Any]) -> Said:
-    return Said(0, json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+def said(*objects: dict[str, Any]) -> Output:
+    return Output(0, json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
 
 RUNS = pod("Running", {"running": {"startedAt": BEGAN}})
-ITEM = Item(key=KEY, id=KEY, phase=Phase.OVER, node="n1", started=1794812400.0)
+ITEM = BatchItem(key=KEY, id=KEY, phase=Phase.OVER, node="n1", started=1794812400.0)
 
 
 class TestWords(Words):
@@ -70,26 +77,32 @@ class TestWords(Words):
         ),
         Sample(
             said(job(COMPLETE), pod("Succeeded", over(0, "Completed"))),
-            [replace(ITEM, cause=Cause.EXITED, exit=0, ended=ITEM.started + 600)],  # type: ignore[operator]
+            [replace(ITEM, cause=EndCause.EXITED, exit=0, ended=ITEM.started + 600)],  # type: ignore[operator]
         ),
     )  # fmt: skip
     answers = (
-        (Said(0, f"job.batch/{KEY}\n"), KEY),
+        (Output(0, f"job.batch/{KEY}\n"), KEY),
         (
-            Said(1, "", f'Error from server (AlreadyExists): jobs.batch "{KEY}" already exists'),
+            Output(1, "", f'Error from server (AlreadyExists): jobs.batch "{KEY}" already exists'),
             KEY,
         ),
     )
     refusals = (
-        (Said(1, "", 'Error from server (Forbidden): jobs.batch is forbidden: User "x"'), True),
-        (Said(1, "", "Error from server (Forbidden): exceeded quota: small, used: cpu=4"), False),
-        (Said(1, "", 'Error from server (NotFound): namespaces "nope" not found'), True),
-        (Said(1, "", "Unable to connect to the server: dial tcp: i/o timeout"), False),
+        (
+            Output(1, "", 'Error from server (Forbidden): jobs.batch is forbidden: User "x"'),
+            True,
+        ),
+        (
+            Output(1, "", "Error from server (Forbidden): exceeded quota: small, used: cpu=4"),
+            False,
+        ),
+        (Output(1, "", 'Error from server (NotFound): namespaces "nope" not found'), True),
+        (Output(1, "", "Unable to connect to the server: dial tcp: i/o timeout"), False),
     )
     mapping = ((dict[str, Any](), ("create", "--filename=-")),)
 
     @pytest.fixture
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSystem:
         return Kubernetes(SETTINGS)
 
 
@@ -166,13 +179,13 @@ def test_where_a_job_is(objects: tuple[dict[str, Any], ...], phase: Phase, words
 @pytest.mark.parametrize(
     "objects, cause, code",
     [
-        ((job(FAILED), pod("Failed", over(7))), Cause.EXITED, 7),
-        ((job(FAILED), pod("Failed", over(137))), Cause.SIGNALLED, 9),
-        ((job(FAILED), pod("Failed", over(255))), Cause.EXITED, 255),
-        ((job(FAILED), pod("Failed", over(137, "OOMKilled"))), Cause.MEMORY, None),
-        ((job(FAILED), pod("Failed", over(128, "StartError"))), Cause.NODE, None),
-        ((job(FAILED), pod("Failed", reason="Evicted", message="disk")), Cause.PREEMPTED, None),
-        ((job(FAILED), pod("Failed", over(143), reason="NodeShutdown")), Cause.NODE, None),
+        ((job(FAILED), pod("Failed", over(7))), EndCause.EXITED, 7),
+        ((job(FAILED), pod("Failed", over(137))), EndCause.SIGNALLED, 9),
+        ((job(FAILED), pod("Failed", over(255))), EndCause.EXITED, 255),
+        ((job(FAILED), pod("Failed", over(137, "OOMKilled"))), EndCause.MEMORY, None),
+        ((job(FAILED), pod("Failed", over(128, "StartError"))), EndCause.NODE, None),
+        ((job(FAILED), pod("Failed", reason="Evicted", message="disk")), EndCause.PREEMPTED, None),
+        ((job(FAILED), pod("Failed", over(143), reason="NodeShutdown")), EndCause.NODE, None),
         (
             (
                 job(FAILED),
@@ -180,19 +193,19 @@ def test_where_a_job_is(objects: tuple[dict[str, Any], ...], phase: Phase, words
                     {"type": "DisruptionTarget", "status": "True",
                      "reason": "PreemptionByScheduler"}]),
             ),
-            Cause.PREEMPTED, None,
+            EndCause.PREEMPTED, None,
         ),
-        ((job(DEADLINE), RUNS), Cause.TIMEOUT, None),
-        ((called_off(job(DEADLINE)), RUNS), Cause.CANCELLED, None),
-        ((called_off(job(COMPLETE)), pod("Succeeded", over(0))), Cause.EXITED, 0),
-        ((job(FAILED),), Cause.UNKNOWN, None),
-        ((job(FAILED), pod("Failed")), Cause.UNKNOWN, None),
+        ((job(DEADLINE), RUNS), EndCause.TIMEOUT, None),
+        ((called_off(job(DEADLINE)), RUNS), EndCause.CANCELLED, None),
+        ((called_off(job(COMPLETE)), pod("Succeeded", over(0))), EndCause.EXITED, 0),
+        ((job(FAILED),), EndCause.UNKNOWN, None),
+        ((job(FAILED), pod("Failed")), EndCause.UNKNOWN, None),
     ],
 )  # fmt: skip
-def test_why_a_job_is_over(objects: tuple[dict[str, Any], ...], cause: Cause, code: int | None):
+def test_why_a_job_is_over(objects: tuple[dict[str, Any], ...], cause: EndCause, code: int | None):
     (item,) = Kubernetes(SETTINGS).listed(said(*objects))
     assert (item.phase, item.cause) == (Phase.OVER, cause)
-    assert (item.signal if cause is Cause.SIGNALLED else item.exit) == code
+    assert (item.signal if cause is EndCause.SIGNALLED else item.exit) == code
 
 
 def test_jobs_of_others_are_left_out():

@@ -16,7 +16,7 @@ from pilotage.payload import call
 from pilotage.run import launch
 from pilotage.run.model import Launch
 
-PLACE = launch.Place("/p", {"wc": ("wc", "-l")}, {"PATH": "/bin", "LANG": "C"})
+PLACE = launch.LaunchContext("/p", {"wc": ("wc", "-l")}, {"PATH": "/bin", "LANG": "C"})
 FOLDER = "/p/.pilotage/jobs/0000/7.2"
 #: What a file may be called, and then some.
 HOSTILE = [
@@ -29,7 +29,7 @@ NAMES = st.sampled_from(HOSTILE) | st.text(
 
 
 def prepare(
-    recipe: model.Recipe, binding: model.Binding | None = None, place: launch.Place = PLACE,
+    recipe: model.Recipe, binding: model.Binding | None = None, place: launch.LaunchContext = PLACE,
     **spec: Any,
 ) -> launch.Prepared:  # fmt: skip
     made = model.JobSpec(recipe, "x", **spec)
@@ -252,7 +252,9 @@ def test_nothing_of_a_message_passes_for_what_we_say_ourselves(name):
 # -- calls of functions --------------------------------------------------------------------------
 
 
-def folder(binding: model.Binding, place: launch.Place = PLACE, **spec: Any) -> dict[str, Any]:
+def folder(
+    binding: model.Binding, place: launch.LaunchContext = PLACE, **spec: Any
+) -> dict[str, Any]:
     made = prepare(model.Call("f", source="x"), binding, place, **spec).launch
     assert made.cwd == ""
     found: dict[str, Any] = json.loads(made.files["folder.json"])
@@ -276,7 +278,7 @@ def test_a_call_with_files_says_which_and_where():
     assert here["inputs"] == ["/p/a[[]1]", "/p/in/*"]
     assert (here["outputs"], here["project"], here["own"]) == (["/p/out/{x}"], "/p", True)
     assert here["root"] == here["cwd"] == f"{FOLDER}/work"
-    there = folder(bound, launch.Place("/data", staged=True), **spec)
+    there = folder(bound, launch.LaunchContext("/data", staged=True), **spec)
     assert (there["root"], there["cwd"], there["project"]) == ("/data", "/data", "")
     chosen = folder(bound, cwd="sub", **spec)
     assert (chosen["root"], chosen["cwd"], chosen["own"]) == ("/p", "/p/sub", False)

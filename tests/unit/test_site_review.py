@@ -19,17 +19,17 @@ import uvloop
 
 from pilotage.base import errors
 from pilotage.batch import job as guest
-from pilotage.batch.data import Carrier
-from pilotage.batch.errand import Errands
-from pilotage.batch.held import House
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.login import Wire
-from pilotage.batch.model import Site
+from pilotage.batch.commands import SiteCommands
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.data import SiteStaging
+from pilotage.batch.held import HeldJobs
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.login import HelperLink
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.offer import place_of
-from pilotage.batch.place import Direct
-from pilotage.batch.remote import Remote
-from pilotage.batch.submission import End, Submission, Work
-from pilotage.batch.system.model import Order
+from pilotage.batch.place import BatchPlace
+from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
+from pilotage.batch.system.model import BatchOrder
 from pilotage.job import moves
 from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
 from pilotage.match import turn, wish
@@ -62,12 +62,12 @@ class Mouth:
         return
 
 
-def spoken(*frames: bytes) -> Wire:
+def spoken(*frames: bytes) -> HelperLink:
     reader = asyncio.StreamReader()
     for frame in frames:
         reader.feed_data(len(frame).to_bytes(4, "big") + frame)
     reader.feed_eof()
-    return Wire("bed", reader, cast("asyncio.StreamWriter", Mouth()), lambda _: None)
+    return HelperLink("bed", reader, cast("asyncio.StreamWriter", Mouth()), lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ class Login:
 
 
 def sent(root: Path, count: int) -> Submission:
-    order = Order(key=KEY, script="", folder=f"{root}/s/{KEY}", count=count)
-    works = {place: Work(place, job=place + 1, attempt=1) for place in range(count)}
+    order = BatchOrder(key=KEY, script="", folder=f"{root}/s/{KEY}", count=count)
+    works = {place: ArrayTask(place, job=place + 1, attempt=1) for place in range(count)}
     return Submission(1, KEY, "slurm", order, works=works)
 
 
@@ -130,7 +130,9 @@ def root(tmp_path: Path) -> Path:
 
 async def test_some_of_a_large_array_are_fenced_by_one_question(root: Path) -> None:
     login = Login(root)
-    errands = Errands(cast("Remote", login), lambda _: pytest.fail("no batch system is asked"))
+    errands = SiteCommands(
+        cast("SiteConnection", login), lambda _: pytest.fail("no batch system is asked")
+    )
     free = await errands.fence(sent(root, 500), range(1, 500))
     assert free == set(range(1, 500))
     assert login.asked == ["fence"]
@@ -142,8 +144,10 @@ async def test_evidence_of_any_length_is_read_whole(root: Path) -> None:
     files = {f"f{number:09}": {"size": 1, "sha256": "0" * 64} for number in range(100_000)}
     body = {"end": {"key": "1.1"}, "outputs": {"out": {"files": files}}}
     (root / "news" / f"{KEY}.0.ended").write_text(json.dumps(body))
-    errands = Errands(cast("Remote", Login(root)), lambda _: pytest.fail("nobody is asked"))
-    assert await errands.evidence(sent(root, 1), Work(0)) == body
+    errands = SiteCommands(
+        cast("SiteConnection", Login(root)), lambda _: pytest.fail("nobody is asked")
+    )
+    assert await errands.evidence(sent(root, 1), ArrayTask(0)) == body
 
 
 async def test_half_of_evidence_is_no_lack_of_evidence(tmp_path: Path) -> None:
@@ -154,9 +158,11 @@ async def test_half_of_evidence_is_no_lack_of_evidence(tmp_path: Path) -> None:
             half = {"data": base64.b64encode(b'{"end":').decode(), "size": 100}
             return {"files": dict.fromkeys(values["paths"], half)}
 
-    errands = Errands(cast("Remote", Short(tmp_path)), lambda _: pytest.fail("nobody is asked"))
+    errands = SiteCommands(
+        cast("SiteConnection", Short(tmp_path)), lambda _: pytest.fail("nobody is asked")
+    )
     with pytest.raises(errors.Unavailable, match="cannot be read to its end"):
-        await errands.evidence(sent(tmp_path, 1), Work(0))
+        await errands.evidence(sent(tmp_path, 1), ArrayTask(0))
 
 
 # -- whose files ---------------------------------------------------------------------------------
@@ -184,12 +190,12 @@ def test_jobs_of_others_have_no_hand_on_files_of_the_hub(root: Path, facts: dict
     mine = guest_of(1)
     mine.spec = msgspec.structs.replace(spec(site="c", inputs=("plain",)), **facts)
     mine.base, mine.bounds = mine.spec.base or str(root), ""
-    room, place = Room("/site", KEY, 0), launch.Place(str(root))
+    room, place = ItemFolder("/site", KEY, 0), launch.LaunchContext(str(root))
     guest.wanted(mine)
-    guest.order(mine, room, Site(batch="slurm"), place)
+    guest.order(mine, room, SiteSettings(batch="slurm"), place)
     mine.bounds = str(root)
     with pytest.raises(errors.Denied, match="may not name"):
-        [guest.wanted(mine), guest.order(mine, room, Site(batch="slurm"), place)]
+        [guest.wanted(mine), guest.order(mine, room, SiteSettings(batch="slurm"), place)]
 
 
 # -- mounted data --------------------------------------------------------------------------------
@@ -225,22 +231,22 @@ def test_what_a_job_left_is_published_beside_what_is_there_and_as_often_as_need_
 # -- many jobs -----------------------------------------------------------------------------------
 
 
-def guest_of(job: int) -> Guest:
-    return Guest(moves.Claim(job, 1, 1, "{}", "", 0, ""), spec(site="c"), Binding(), "/base")
+def guest_of(job: int) -> BatchJob:
+    return BatchJob(moves.Claim(job, 1, 1, "{}", "", 0, ""), spec(site="c"), Binding(), "/base")
 
 
-def writing(root: Path, count: int, text: bytes) -> list[tuple[Guest, Room]]:
+def writing(root: Path, count: int, text: bytes) -> list[tuple[BatchJob, ItemFolder]]:
     """Have jobs that wrote something at the site."""
-    some = [(guest_of(job), Room(str(root), KEY, job)) for job in range(1, count + 1)]
+    some = [(guest_of(job), ItemFolder(str(root), KEY, job)) for job in range(1, count + 1)]
     for _, room in some:
         Path(room.run).mkdir(parents=True)
         Path(room.run, "stdout").write_bytes(text)
     return some
 
 
-def carrier(login: Login, state: Path) -> Carrier:
+def carrier(login: Login, state: Path) -> SiteStaging:
     nobody = cast("Any", None)
-    return Carrier(cast("Remote", login), nobody, state, nobody, nobody, nobody)
+    return SiteStaging(cast("SiteConnection", login), nobody, state, nobody, nobody, nobody)
 
 
 async def test_what_many_jobs_write_is_asked_for_together(root: Path) -> None:
@@ -277,7 +283,7 @@ def test_who_asks_a_program_that_has_died_is_told_that_nothing_was_sent(
         assert program.stdout is not None
         program.kill()
         await program.wait()
-        wire = Wire("bed", program.stdout, program.stdin, lambda _: None)
+        wire = HelperLink("bed", program.stdout, program.stdin, lambda _: None)
         with pytest.raises(errors.Unavailable):
             await wire.ask("hello", {}, 5.0)
 
@@ -286,12 +292,12 @@ def test_who_asks_a_program_that_has_died_is_told_that_nothing_was_sent(
 
 
 def test_many_jobs_are_called_off_at_once() -> None:
-    direct = Direct.__new__(Direct)
-    direct._house = House(lambda: None)
-    direct._house.guests = {(job, 1): guest_of(job) for job in range(10_000)}
+    direct = BatchPlace.__new__(BatchPlace)
+    direct._held = HeldJobs(lambda: None)
+    direct._held.jobs = {(job, 1): guest_of(job) for job in range(10_000)}
     begun = time.process_time()
     direct._stop(Stop(job, 1, "cancelled") for job in range(10_000))
-    assert len(direct._house.stops) == 10_000
+    assert len(direct._held.stops) == 10_000
     assert time.process_time() - begun < 1
 
 
@@ -300,11 +306,11 @@ async def test_what_nobody_foresaw_ends_a_job_with_the_reason() -> None:
         async def close(self, *_: object) -> None:
             raise RuntimeError("can't start new thread")
 
-    direct = Direct.__new__(Direct)
-    direct._house, one = House(lambda: None), guest_of(7)
-    direct._homing = cast("Any", Broken())
-    await direct._close(one, Room("/", "k", 0), End())
-    ((ended, found),) = direct._house.ends
+    direct = BatchPlace.__new__(BatchPlace)
+    direct._held, one = HeldJobs(lambda: None), guest_of(7)
+    direct._results = cast("Any", Broken())
+    await direct._close(one, ItemFolder("/", "k", 0), TaskEnd())
+    ((ended, found),) = direct._held.ends
     assert (ended, found.ok) == (one, False)
     assert "can't start new thread" in found.message
 
@@ -317,14 +323,14 @@ def spec(**facts: Any) -> JobSpec:
 
 
 def test_a_job_with_an_image_may_go_to_the_queue_of_its_site() -> None:
-    queue = place_of("c", 1, Site(batch="slurm", container="apptainer"))
+    queue = place_of("c", 1, SiteSettings(batch="slurm", container="apptainer"))
     asked = spec(site="c", image="docker.io/library/python:3.12")
     assert Clusters().of(asked, "me").accepts(queue.attributes)
     assert not Clusters().of(spec(image=asked.image), "me").accepts(queue.attributes)
 
 
 def test_a_job_of_several_nodes_is_for_queues_alone() -> None:
-    queue = place_of("c", 1, Site(batch="slurm"))
+    queue = place_of("c", 1, SiteSettings(batch="slurm"))
     cluster = Clusters().of(spec(site="c", allocation=Allocation(nodes=4, tasks=2)), "me")
     assert cluster.accepts(queue.attributes)
     assert not cluster.accepts({"site": "c", "cpus": 64})
@@ -334,7 +340,7 @@ def test_a_job_of_several_nodes_is_for_queues_alone() -> None:
 def test_who_waits_in_a_batch_queue_is_not_charged_for_it() -> None:
     shares = Shares(3600.0, {})
     matcher = Matcher(shares)
-    queue = place_of("c", 1, Site(batch="slurm"))
+    queue = place_of("c", 1, SiteSettings(batch="slurm"))
     queue.taking = True
     matcher.join(queue)
     cluster = matcher.clusters.of(spec(site="c", resources=Resources(cpus=4)), "me")

@@ -18,9 +18,9 @@ from pilotage.agent.app import policy
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.batch import job as guest
 from pilotage.batch import malleable
-from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
+from pilotage.batch.malleable import Fit, Gap, QueueBounds, SizeRange
 from pilotage.batch.system import slurm
-from pilotage.batch.system.model import BatchError, Order, Said
+from pilotage.batch.system.model import BatchError, BatchOrder, Output
 from pilotage.batch.system.slurm import windows
 from pilotage.bus.model import Job, Shape
 from pilotage.job import model, moves
@@ -30,11 +30,11 @@ LONGER = 60.0
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def asks(draw: st.DrawFn) -> SizeRange:
     nodes = sorted(draw(st.tuples(st.integers(1, 40), st.integers(1, 40))))
     times = sorted(draw(st.tuples(st.integers(30, 9000), st.integers(30, 9000))))
     work = draw(st.integers(0, nodes[1] * times[1]))
-    return Ask(
+    return SizeRange(
         nodes_least=nodes[0], nodes_most=nodes[1], time_least=times[0], time_most=times[1],
         work=work, longer=LONGER,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def room(some: list[Gap], fit: Fit) -> int:
 
 
 @given(asks(), st.none() | GAPS)
-def test_a_shape_is_within_its_bounds(ask: Ask, some: list[Gap] | None):
+def test_a_shape_is_within_its_bounds(ask: SizeRange, some: list[Gap] | None):
     fit = malleable.choose(ask, some, NOW)
     assert fit.time is not None
     assert ask.nodes_least <= fit.nodes <= ask.nodes_most
@@ -77,13 +77,13 @@ def test_a_shape_is_within_its_bounds(ask: Ask, some: list[Gap] | None):
 
 
 @given(asks(), GAPS)
-def test_no_shape_is_over_a_gap(ask: Ask, some: list[Gap]):
+def test_no_shape_is_over_a_gap(ask: SizeRange, some: list[Gap]):
     for fit in malleable.best(ask, some, NOW, count=5):
         assert room(some, fit) >= fit.nodes
 
 
 @given(asks(), GAPS, st.integers(1, 40), st.integers(1, 150))
-def test_nothing_larger_starts_at_once(ask: Ask, some: list[Gap], nodes: int, minutes: int):
+def test_nothing_larger_starts_at_once(ask: SizeRange, some: list[Gap], nodes: int, minutes: int):
     """No other shape that anybody thinks of is better."""
     fit = malleable.choose(ask, some, NOW)
     other = Fit(nodes=nodes, time=minutes * 60.0, start=NOW)
@@ -97,7 +97,7 @@ def test_nothing_larger_starts_at_once(ask: Ask, some: list[Gap], nodes: int, mi
 
 
 @given(asks(), GAPS, GAPS)
-def test_more_room_is_never_worse(ask: Ask, some: list[Gap], more: list[Gap]):
+def test_more_room_is_never_worse(ask: SizeRange, some: list[Gap], more: list[Gap]):
     before, after = malleable.best(ask, some, NOW), malleable.best(ask, some + more, NOW)
     if not before:
         return
@@ -117,7 +117,7 @@ def test_more_room_is_never_worse(ask: Ask, some: list[Gap], more: list[Gap]):
 
 
 @given(asks(), GAPS)
-def test_what_one_has_the_next_does_not_count_on(ask: Ask, some: list[Gap]):
+def test_what_one_has_the_next_does_not_count_on(ask: SizeRange, some: list[Gap]):
     left, fits = some, list[Fit]()
     for _ in range(4):
         if not (found := malleable.best(ask, left, NOW)):
@@ -135,9 +135,9 @@ def test_what_one_has_the_next_does_not_count_on(ask: Ask, some: list[Gap]):
         assert sum(fit.nodes for fit in used) <= sum(gap.nodes for gap in there)
 
 
-def ask(**changes: float) -> Ask:
+def ask(**changes: float) -> SizeRange:
     usual = {"nodes_least": 1, "nodes_most": 8, "time_least": 600.0, "time_most": 3600.0}
-    return msgspec.convert(usual | {"longer": LONGER} | changes, Ask)
+    return msgspec.convert(usual | {"longer": LONGER} | changes, SizeRange)
 
 
 def test_a_gap_before_a_reservation_is_filled():
@@ -176,10 +176,10 @@ def test_without_a_word_of_what_is_free_it_is_the_most_and_the_least_if_nothing_
 
 
 def test_what_a_queue_never_gives_is_not_asked_for():
-    narrow = malleable.bounded(ask(), Bounds(nodes=4, time=1800))
+    narrow = malleable.bounded(ask(), QueueBounds(nodes=4, time=1800))
     assert (narrow.nodes_most, narrow.time_most) == (4, 1740.0)
     # The batch system says it better than we could.
-    assert malleable.bounded(ask(nodes_least=6), Bounds(nodes=4)) == ask(nodes_least=6)
+    assert malleable.bounded(ask(nodes_least=6), QueueBounds(nodes=4)) == ask(nodes_least=6)
 
 
 # -- what Slurm shows ------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ def sinfo(**states: str) -> str:
     return "".join(rows)
 
 
-def seen(reserved: str = RESERVED, **states: str) -> windows.Seen:
+def seen(reserved: str = RESERVED, **states: str) -> windows.ClusterState:
     texts = (sinfo(**states), SQUEUE, reserved, f"{CLOCK}\n")
-    return windows.seen([Said(0, text + END) for text in texts])
+    return windows.seen([Output(0, text + END) for text in texts])
 
 
-def order(**changes: object) -> Order:
-    return Order(key=KEY, script="#!/bin/sh\n", folder="/f", **changes)  # type: ignore[arg-type]
+def order(**changes: object) -> BatchOrder:
+    return BatchOrder(key=KEY, script="#!/bin/sh\n", folder="/f", **changes)  # type: ignore[arg-type]
 
 
 def in_seconds(some: list[Gap]) -> list[tuple[int, float, float]]:
@@ -246,9 +246,9 @@ def test_nodes_that_take_no_jobs_are_not_free():
 
 
 def test_what_a_partition_gives_is_read():
-    assert windows.bounds(seen(), order()) == Bounds(time=600, usual=300)
-    assert windows.bounds(seen(), order(queue="long")) == Bounds(time=86400, usual=3600)
-    assert windows.bounds(seen(), order(queue="nope")) == Bounds()
+    assert windows.bounds(seen(), order()) == QueueBounds(time=600, usual=300)
+    assert windows.bounds(seen(), order(queue="long")) == QueueBounds(time=86400, usual=3600)
+    assert windows.bounds(seen(), order(queue="nope")) == QueueBounds()
     assert windows.gaps(seen(), order(queue="nope")) == []
 
 
@@ -265,7 +265,7 @@ def test_what_is_cut_off_or_strange_is_no_listing(at: int, text: str):
     texts = [sinfo() + END, SQUEUE + END, RESERVED + END, f"{CLOCK}{END}"]
     texts[at] = text
     with pytest.raises(BatchError):
-        windows.seen([Said(0, one) for one in texts])
+        windows.seen([Output(0, one) for one in texts])
 
 
 def test_a_trial_submits_nothing_and_says_when():
@@ -273,9 +273,9 @@ def test_a_trial_submits_nothing_and_says_when():
     assert "--test-only" in call.argv
     assert "--parsable" not in call.argv
     words = "sbatch: Job 7 to start at 1794841630 using 3 processors on nodes n[2-4] in partition p"
-    assert windows.tried(Said(0, "", words)) == 1794841630
+    assert windows.tried(Output(0, "", words)) == 1794841630
     with pytest.raises(BatchError, match="not available"):
-        windows.tried(Said(1, "", "allocation failure: node configuration is not available"))
+        windows.tried(Output(1, "", "allocation failure: node configuration is not available"))
 
 
 def test_slurm_shows_what_is_free():
@@ -309,12 +309,12 @@ def test_the_chosen_shape_is_the_only_one_from_then_on():
     spec = admission.spec_of(job(nodes_least=2, time_least=600), APP, "s")
     assert spec.allocation.shape == model.Shape(nodes_least=2, time_least=600.0)
     claim = moves.Claim(1, 1, 1, "", "", 0, "")
-    one = guest.Guest(claim, spec, model.Binding(), "/")
+    one = guest.BatchJob(claim, spec, model.Binding(), "/")
     guest.shape(one, Fit(nodes=3, time=900.0))
     assert (one.spec.allocation.nodes, one.spec.resources.time) == (3, 900.0)
     assert one.spec.allocation.shape == model.Shape()
     sized = prepare.sized(job(nodes_least=2, time_least=600), one.fit)
     assert (sized.nodes, sized.wall_time, sized.shape) == (3, 900, Shape())
     # It is part of the intent, from which a later process knows it.
-    written = msgspec.json.decode(msgspec.json.encode(order(fit=one.fit)), type=Order)
+    written = msgspec.json.decode(msgspec.json.encode(order(fit=one.fit)), type=BatchOrder)
     assert written.fit == one.fit

@@ -10,27 +10,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.batch import submission
-from pilotage.batch.submission import Began, Gone, Known, Over, Submission, Unknown, Work
-from pilotage.batch.system.model import Cause, Item, Order, Phase
+from pilotage.batch.submission import (
+    Accepted,
+    ArrayTask,
+    NotAccepted,
+    ReportedOver,
+    ReportedRunning,
+    Submission,
+    Vanished,
+)
+from pilotage.batch.system.model import BatchItem, BatchOrder, EndCause, Phase
 
 SETTLE = 30.0
 KEY = "plabcdefghijklm"
-FACTS = {Phase.OVER: {"cause": Cause.EXITED, "exit": 0}}
+FACTS = {Phase.OVER: {"cause": EndCause.EXITED, "exit": 0}}
 
 
 def make(count: int = 1, **facts: object) -> Submission:
-    order = Order(key=KEY, script="", folder=f"/root/s/{KEY}", count=count)
-    works = {place: Work(place, job=place + 1, attempt=1) for place in range(count)}
+    order = BatchOrder(key=KEY, script="", folder=f"/root/s/{KEY}", count=count)
+    works = {place: ArrayTask(place, job=place + 1, attempt=1) for place in range(count)}
     return Submission(1, KEY, "slurm", order, works=works, **facts)  # type: ignore[arg-type]
 
 
-def item(phase: Phase, index: int = 0, number: str = "7", **facts: object) -> Item:
+def item(phase: Phase, index: int = 0, number: str = "7", **facts: object) -> BatchItem:
     more = {**FACTS.get(phase, {}), **facts}
-    return Item(key=KEY, id=f"{number}_{index}", index=index, phase=phase, **more)  # type: ignore[arg-type]
+    return BatchItem(key=KEY, id=f"{number}_{index}", index=index, phase=phase, **more)  # type: ignore[arg-type]
 
 
 def look(
-    one: Submission, *found: Item, now: float, remembered: tuple[Item, ...] = ()
+    one: Submission, *found: BatchItem, now: float, remembered: tuple[BatchItem, ...] = ()
 ) -> list[submission.Finding]:
     return submission.look(one, found, remembered, now, SETTLE)
 
@@ -43,14 +51,14 @@ def test_a_key_has_the_form_that_every_batch_system_takes() -> None:
 
 def test_what_is_listed_is_known_by_the_name_of_the_whole() -> None:
     one = make(count=2, asked=1.0)
-    assert look(one, item(Phase.QUEUED, 1), item(Phase.QUEUED), now=2.0) == [Known("7")]
+    assert look(one, item(Phase.QUEUED, 1), item(Phase.QUEUED), now=2.0) == [Accepted("7")]
 
 
 def test_two_good_listings_apart_make_it_unknown() -> None:
     one = make(asked=1.0)
     assert look(one, now=2.0) == []
     assert look(one, now=20.0) == []
-    assert look(one, now=32.0) == [Unknown()]
+    assert look(one, now=32.0) == [NotAccepted()]
 
 
 @pytest.mark.parametrize("facts", [{"asking": True, "asked": 1.0}, {"asked": 0.0}])
@@ -68,12 +76,12 @@ def test_a_listing_that_was_asked_for_before_does_not_count() -> None:
 def test_each_refusal_makes_the_next_try_later() -> None:
     one = make(asked=1.0, tries=4)
     assert look(one, now=2.0) == look(one, now=100.0) == []
-    assert look(one, now=2.0 + 4 * SETTLE) == [Unknown()]
+    assert look(one, now=2.0 + 4 * SETTLE) == [NotAccepted()]
 
 
 def test_what_is_refused_for_ever_needs_one_good_listing() -> None:
     one = make(asked=1.0, final=True)
-    assert look(one, now=2.0) == [Unknown()]
+    assert look(one, now=2.0) == [NotAccepted()]
 
 
 def test_an_end_is_waited_for() -> None:
@@ -81,24 +89,24 @@ def test_an_end_is_waited_for() -> None:
     (work,) = one.works.values()
     over = item(Phase.OVER)
     assert look(one, over, now=2.0) == look(one, over, now=10.0) == []
-    assert look(one, over, now=2.0 + submission.LINGER_S) == [Over(work, over)]
+    assert look(one, over, now=2.0 + submission.LINGER_S) == [ReportedOver(work, over)]
 
 
 def test_evidence_from_outside_waits_for_the_scheduler_s_word_but_not_for_ever() -> None:
     one = make(known=True, asked=1.0)
     (work,) = one.works.values()
     work.began, work.parting, work.parting_since = True, {"end": {"reason": "stopped"}}, 2.0
-    running, over = item(Phase.RUNNING), item(Phase.OVER, cause=Cause.TIMEOUT)
+    running, over = item(Phase.RUNNING), item(Phase.OVER, cause=EndCause.TIMEOUT)
     assert look(one, running, now=3.0) == []
-    assert look(one, over, now=4.0) == [Over(work, over)]
-    assert look(one, running, now=2.0 + submission.LINGER_S) == [Gone(work)]
+    assert look(one, over, now=4.0) == [ReportedOver(work, over)]
+    assert look(one, running, now=2.0 + submission.LINGER_S) == [Vanished(work)]
 
 
 def test_a_second_copy_that_ended_says_nothing_of_the_first() -> None:
     one = make(known=True, asked=1.0)
     (work,) = one.works.values()
     first, second = item(Phase.RUNNING, number="7"), item(Phase.OVER, number="8")
-    assert look(one, first, second, now=2.0) == [Began(work, first)]
+    assert look(one, first, second, now=2.0) == [ReportedRunning(work, first)]
     work.began = True
     assert look(one, second, now=100.0, remembered=(first,)) == []
 
@@ -107,7 +115,7 @@ def test_what_is_over_is_not_looked_at() -> None:
     one = make(count=2, known=True, asked=1.0)
     one.works[0].over = True
     found = [look(one, now=2.0 + 20 * turn) for turn in range(5)][-1]
-    assert found == [Gone(one.works[1])]
+    assert found == [Vanished(one.works[1])]
 
 
 def test_a_number_that_nobody_knows_concludes_nothing() -> None:
@@ -130,7 +138,7 @@ class Scheduler:
     def has(self, now: float) -> bool:
         return self.takes is not None and self.takes <= now <= self.ends + self.remembers
 
-    def listing(self, now: float) -> list[Item]:
+    def listing(self, now: float) -> list[BatchItem]:
         if not self.has(now):
             return []
         if now >= self.ends:
@@ -179,23 +187,23 @@ def ends(scheduler: Scheduler, one: Submission, finding: submission.Finding, now
     """Check what was concluded; say whether nothing more can be."""
     (work,) = one.works.values()
     match finding:
-        case Known():
+        case Accepted():
             assert scheduler.has(now)
             one.known = True
-        case Unknown():
+        case NotAccepted():
             assert not scheduler.has(now)
             assert not one.known
             # Whoever began before has taken the claim, so that the fence fails.
             one.known = scheduler.takes is not None and now >= scheduler.starts
             return not one.known
-        case Began():
+        case ReportedRunning():
             assert scheduler.starts <= now < scheduler.ends
             work.began = True
-        case Over():
+        case ReportedOver():
             assert now >= scheduler.ends + submission.LINGER_S or work.over_since > 0
             assert now >= scheduler.ends
             return True
-        case Gone():
+        case Vanished():
             assert not scheduler.has(now)
             return True
     return False

@@ -14,8 +14,8 @@ from pilotage import Flow
 from pilotage.base import clock, errors
 from pilotage.base.owner import me
 from pilotage.batch import files, records
-from pilotage.batch.model import Site
-from pilotage.batch.wish import Wish
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.bus import wire
 from pilotage.bus.model import Drain as Drained
 from pilotage.bus.port import Message
@@ -52,8 +52,8 @@ class Still:
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
     (tmp_path / "pilotage.toml").touch()
-    files.write(tmp_path, "kit", Site(batch="slurm", host="login", about="the big one"))
-    files.write(tmp_path, "here", Site(batch="local"))
+    files.write(tmp_path, "kit", SiteSettings(batch="slurm", host="login", about="the big one"))
+    files.write(tmp_path, "here", SiteSettings(batch="local"))
     with Project(tmp_path, clock=Still()) as made:  # type: ignore[arg-type]
         yield made
 
@@ -126,7 +126,7 @@ def test_jobs_and_pilots_are_counted_and_wishes_are_shown(project):
     with project.db.transaction() as db:
         bulk.claim(db, dict.fromkeys(jobs[:2], f"{SITE}kit"), "/jobs", NOW)
         moves.progress(db, [(jobs[0], 1)], State.STAGING_OUT, "", NOW)
-    project.want_pilots("kit", Wish(), 4, "")
+    project.want_pilots("kit", PilotRequest(), 4, "")
     project.ask_site("kit", "drain", "new disks")
     kit = seen(project)["kit"]
     assert kit.jobs == {"running": 1, "staging_out": 1}
@@ -141,7 +141,7 @@ def test_jobs_and_pilots_are_counted_and_wishes_are_shown(project):
 
 def test_all_kinds_of_sites_are_one_list(project):
     hear(project, "mira", applications=("sim",))
-    project.want_pilots("desy", Wish(), 1, "")
+    project.want_pilots("desy", PilotRequest(), 1, "")
     with project.db.transaction() as db:
         tokens.mint(db, TokenScope.ENROL, "me", now=NOW, lifetime=60.0, site="cern")
         tokens.mint(db, TokenScope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
@@ -164,7 +164,7 @@ def test_a_name_stands_for_what_came_first(project):
     assert seen(project)["kit"].kind == "batch"
     assert "the file is used" in seen(project)["kit"].conflict
     hear(project, "mira")
-    files.write(project.root, "mira", Site(batch="local"))
+    files.write(project.root, "mira", SiteSettings(batch="local"))
     with project.db.transaction() as db:
         assert not records.stand(db, "mira", "batch")
     assert seen(project)["mira"].kind == "agent"
@@ -215,7 +215,7 @@ def test_what_keeps_a_site_from_taking_a_job(project):
 
 def test_pilots_of_a_site_with_an_agent_run_anything(project):
     hear(project, "mira", applications=("sim",))
-    project.want_pilots("mira", Wish(), 1, "")
+    project.want_pilots("mira", PilotRequest(), 1, "")
     assert cause(project, "mira") is None
     assert cause(project, "mira", "other") is None
 

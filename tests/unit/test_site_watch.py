@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from pilotage.base import errors
 from pilotage.base.clock import WallClock
-from pilotage.batch.driver import Driver
-from pilotage.batch.model import Site
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.submission import Submission
 
 
@@ -28,9 +28,11 @@ class Errands:
 
 
 async def test_trouble_ends_when_the_batch_system_answers_although_nothing_is_there_any_more():
-    remote = SimpleNamespace(name="bed", site=Site(batch="slurm"), on_news=None)
-    driver = Driver(cast("Any", remote), cast("Any", None), cast("Any", None), WallClock())
-    driver.errands = cast("Any", errands := Errands())
+    remote = SimpleNamespace(name="bed", site=SiteSettings(batch="slurm"), on_news=None)
+    driver = SubmissionDriver(
+        cast("Any", remote), cast("Any", None), cast("Any", None), WallClock()
+    )
+    driver.commands = cast("Any", commands := Errands())
     driver.out["k"] = cast("Submission", SimpleNamespace(batch="slurm"))
     await driver._cycle()
     assert driver.trouble == "slurm has not answered"
@@ -39,6 +41,6 @@ async def test_trouble_ends_when_the_batch_system_answers_although_nothing_is_th
     assert driver._failed == {"slurm"}
     await driver._cycle()
     assert driver.trouble
-    errands.away = False
+    commands.away = False
     await driver._cycle()
     assert (driver.trouble, driver._failed) == ("", set())

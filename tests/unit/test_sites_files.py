@@ -8,11 +8,11 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch import files
-from pilotage.batch.model import Defaults, Site
+from pilotage.batch.model import Defaults, SiteSettings
 
 
 def test_what_is_written_is_read_again(tmp_path):
-    site = Site(
+    site = SiteSettings(
         batch="slurm", host="me@login", folder="/scratch/me", path=("/opt/slurm/bin",),
         env={"SLURM_CONF": "/etc/slurm.conf", "odd name": 'a "b"'}, per_second=2.5,
         defaults=Defaults(queue="long", time="2h"),
@@ -24,16 +24,16 @@ def test_what_is_written_is_read_again(tmp_path):
 
 
 def test_only_what_differs_is_written_with_a_word_on_it():
-    text = files.text("kit", Site(batch="pbs", host="login"))
+    text = files.text("kit", SiteSettings(batch="pbs", host="login"))
     assert tomllib.loads(text) == {"batch": "pbs", "host": "login"}
     assert "# The host to log in to" in text
     assert "pilotage site check kit" in text
 
 
 def test_a_site_is_not_written_over(tmp_path):
-    files.write(tmp_path, "kit", Site(batch="slurm"))
+    files.write(tmp_path, "kit", SiteSettings(batch="slurm"))
     with pytest.raises(errors.Conflict):
-        files.write(tmp_path, "kit", Site(batch="pbs"))
+        files.write(tmp_path, "kit", SiteSettings(batch="pbs"))
     assert files.read(tmp_path, "kit").batch == "slurm"
 
 
@@ -66,7 +66,7 @@ def test_a_mistake_of_syntax_is_told(tmp_path, source):
 
 
 def test_a_site_that_is_not_there_is_told_with_those_that_are(tmp_path):
-    files.write(tmp_path, "kit", Site(batch="slurm"))
+    files.write(tmp_path, "kit", SiteSettings(batch="slurm"))
     with pytest.raises(errors.NotFound) as caught:
         files.read(tmp_path, "kti")
     assert "kit" in caught.value.hint
@@ -75,4 +75,4 @@ def test_a_site_that_is_not_there_is_told_with_those_that_are(tmp_path):
 @pytest.mark.parametrize("name", ["local", "-x", "a b", "../up", ""])
 def test_names_that_cannot_be(tmp_path, name):
     with pytest.raises(errors.ConfigError):
-        files.write(tmp_path, name, Site(batch="slurm"))
+        files.write(tmp_path, name, SiteSettings(batch="slurm"))

@@ -6,7 +6,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch.shell import words
-from pilotage.batch.shell.words import Kind
+from pilotage.batch.shell.words import TroubleKind
 
 CHANGED = """\
 @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
@@ -33,22 +33,26 @@ Connection closed by UNKNOWN port 65535
 @pytest.mark.parametrize(
     "said,kind,error",
     [
-        ("me@login: Permission denied (publickey,keyboard-interactive).", Kind.LOGIN, "E600"),
-        ("Received disconnect: Too many authentication failures", Kind.LOGIN, "E600"),
-        (CHANGED, Kind.CHANGED_KEY, "E500"),
-        (UNKNOWN, Kind.UNKNOWN_KEY, "E600"),
+        (
+            "me@login: Permission denied (publickey,keyboard-interactive).",
+            TroubleKind.LOGIN,
+            "E600",
+        ),
+        ("Received disconnect: Too many authentication failures", TroubleKind.LOGIN, "E600"),
+        (CHANGED, TroubleKind.CHANGED_KEY, "E500"),
+        (UNKNOWN, TroubleKind.UNKNOWN_KEY, "E600"),
         (
             "ssh: Could not resolve hostname login: Name or service not known",
-            Kind.NAME, "E600",
+            TroubleKind.NAME, "E600",
         ),
-        ("ssh: connect to host login port 22: Connection refused", Kind.REFUSED, "E600"),
-        ("ssh: connect to host login port 22: Connection timed out", Kind.SILENT, "E600"),
-        ("ssh: connect to host login port 22: No route to host", Kind.SILENT, "E600"),
-        ("Connection closed by 10.0.0.1 port 22", Kind.CLOSED, "E600"),
-        (FULL, Kind.SESSIONS, "E500"),
-        ("/x/conf: line 2: Bad configuration option: frob", Kind.SETTINGS, "E300"),
-        ("something new", Kind.OTHER, "E600"),
-        ("", Kind.OTHER, "E600"),
+        ("ssh: connect to host login port 22: Connection refused", TroubleKind.REFUSED, "E600"),
+        ("ssh: connect to host login port 22: Connection timed out", TroubleKind.SILENT, "E600"),
+        ("ssh: connect to host login port 22: No route to host", TroubleKind.SILENT, "E600"),
+        ("Connection closed by 10.0.0.1 port 22", TroubleKind.CLOSED, "E600"),
+        (FULL, TroubleKind.SESSIONS, "E500"),
+        ("/x/conf: line 2: Bad configuration option: frob", TroubleKind.SETTINGS, "E300"),
+        ("something new", TroubleKind.OTHER, "E600"),
+        ("", TroubleKind.OTHER, "E600"),
     ],
 )  # fmt: skip
 def test_what_ssh_writes_becomes_an_error(said, kind, error):
@@ -72,4 +76,4 @@ def test_a_changed_key_is_loud_and_says_where_the_old_one_is():
 
 
 def test_every_kind_is_told():
-    assert set(words._TOLD) == set(Kind)
+    assert set(words._TOLD) == set(TroubleKind)

@@ -16,9 +16,9 @@ from pilotage.data.transfer.version import Version
 STEP = 8
 
 
-def sums(data: bytes) -> plan.Sums:
+def sums(data: bytes) -> plan.BlockSums:
     whole = range(0, len(data) - STEP + 1, STEP)
-    return plan.Sums(len(data), STEP, [_hash(data[at : at + STEP]) for at in whole])
+    return plan.BlockSums(len(data), STEP, [_hash(data[at : at + STEP]) for at in whole])
 
 
 def _hash(data: bytes) -> str:

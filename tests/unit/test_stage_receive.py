@@ -120,7 +120,7 @@ def _rest(root: Path, content: bytes, *, late: bool) -> bytes:
     if had["have"]:
         return b""
     if part := had["parts"].get(sha):
-        known = plan.Sums(part["size"], part["step"], part["blocks"])
+        known = plan.BlockSums(part["size"], part["step"], part["blocks"])
         spans = plan.resume(len(content), known, hasher(content))
         return record(content, late=late, part=part["part"], spans=spans)
     return record(content, late=late)
@@ -180,7 +180,7 @@ def test_a_full_disk_is_said_and_what_arrived_stays(root, monkeypatch):
     assert "No space left" in answers[0]["words"]
     (part,) = parts(root)
     assert part.stat().st_size == 2 << 20
-    known = plan.Sums(**cache.sums(str(part)))
+    known = plan.BlockSums(**cache.sums(str(part)))
     spans = plan.resume(len(content), known, hasher(content))
     assert spans == [(2 << 20, 1 << 20)]
     assert receive(root, record(content, part=part.name, spans=spans))[0]["ok"]

@@ -18,14 +18,22 @@ from pilotage.data.transfer import allow, courier, manifest, plan, trouble, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.headers import digest
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind import dav, globus, http_wire, sftp
-from pilotage.data.transfer.kind.globus import Here
+from pilotage.data.transfer.kind.globus import LocalCollection
 from pilotage.data.transfer.manifest import Manifest
-from pilotage.data.transfer.model import UNKNOWN, Item
-from pilotage.data.transfer.patience import Again, GiveUp, Patience, Pause, Tried, decide, persist
-from pilotage.data.transfer.plan import Room, Step, There
-from pilotage.data.transfer.trouble import Class
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
+from pilotage.data.transfer.plan import ExistingFile, FileAction, FreeSpace
+from pilotage.data.transfer.retrying import (
+    Again,
+    GiveUp,
+    Pause,
+    RetryPolicy,
+    Tried,
+    decide,
+    persist,
+)
+from pilotage.data.transfer.trouble import ErrorClass
 from pilotage.data.transfer.url import Url
 from pilotage.testing.clock import ManualClock
 from testbed.certificates import Authority
@@ -122,27 +130,31 @@ def test_a_folder_is_allowed_by_where_it_really_is(tmp_path):
 
 # -- what must move ------------------------------------------------------------------------------
 
-ITEM = Item("a", 5, mtime=10**18)
+ITEM = TransferItem("a", 5, mtime=10**18)
 SUM = "0" * 64
 
 
 @pytest.mark.parametrize(
     "item, there, step",
     [
-        (ITEM, None, Step.MOVE),
-        (ITEM, There(5, 10**18), Step.HAVE),
-        (ITEM, There(5, 10**18 + 10**9), Step.HAVE),
-        (ITEM, There(5, 10**18 + 10**10), Step.CONFLICT),
-        (Item("a", 5, mtime=10**18 + 5), There(5, 10**18 + 500), Step.HAVE),
-        (Item("a", 5, mtime=10**18 + 5), There(5, 10**18 + 6 * 10**8), Step.CONFLICT),
-        (ITEM, There(6, 10**18), Step.CONFLICT),
-        (ITEM, There(5), Step.MOVE),
-        (ITEM, There(5, 10**18, regular=False), Step.CONFLICT),
-        (Item("a", 5, SUM), There(5), Step.COMPARE),
-        (Item("a", 5, SUM), There(6), Step.CONFLICT),
-        (Item("a", 5, SUM), There(5, sha256=SUM), Step.HAVE),
-        (Item("a", 5, SUM), There(5, sha256="1" * 64), Step.CONFLICT),
-        (Item("a", UNKNOWN), There(5, 1), Step.MOVE),
+        (ITEM, None, FileAction.MOVE),
+        (ITEM, ExistingFile(5, 10**18), FileAction.HAVE),
+        (ITEM, ExistingFile(5, 10**18 + 10**9), FileAction.HAVE),
+        (ITEM, ExistingFile(5, 10**18 + 10**10), FileAction.CONFLICT),
+        (TransferItem("a", 5, mtime=10**18 + 5), ExistingFile(5, 10**18 + 500), FileAction.HAVE),
+        (
+            TransferItem("a", 5, mtime=10**18 + 5),
+            ExistingFile(5, 10**18 + 6 * 10**8),
+            FileAction.CONFLICT,
+        ),
+        (ITEM, ExistingFile(6, 10**18), FileAction.CONFLICT),
+        (ITEM, ExistingFile(5), FileAction.MOVE),
+        (ITEM, ExistingFile(5, 10**18, regular=False), FileAction.CONFLICT),
+        (TransferItem("a", 5, SUM), ExistingFile(5), FileAction.COMPARE),
+        (TransferItem("a", 5, SUM), ExistingFile(6), FileAction.CONFLICT),
+        (TransferItem("a", 5, SUM), ExistingFile(5, sha256=SUM), FileAction.HAVE),
+        (TransferItem("a", 5, SUM), ExistingFile(5, sha256="1" * 64), FileAction.CONFLICT),
+        (TransferItem("a", UNKNOWN), ExistingFile(5, 1), FileAction.MOVE),
     ],
 )
 def test_a_file_is_compared_with_what_has_its_name(item, there, step):
@@ -151,7 +163,7 @@ def test_a_file_is_compared_with_what_has_its_name(item, there, step):
 
 @given(st.lists(st.integers(-1, 1 << 29), max_size=50))
 def test_batches_hold_all_files_in_order_and_are_bounded(sizes):
-    items = [Item(str(number), size) for number, size in enumerate(sizes)]
+    items = [TransferItem(str(number), size) for number, size in enumerate(sizes)]
     found = list(plan.batches(items))
     assert [item for batch in found for item in batch] == items
     for batch in found:
@@ -159,17 +171,17 @@ def test_batches_hold_all_files_in_order_and_are_bounded(sizes):
 
 
 def test_many_files_make_many_batches():
-    found = list(plan.batches(Item(str(number), 0) for number in range(2500)))
+    found = list(plan.batches(TransferItem(str(number), 0) for number in range(2500)))
     assert [len(batch) for batch in found] == [1000, 1000, 500]
 
 
 def test_what_does_not_fit_is_said_before_it_moves():
-    plan.check_room("/x", Room(10**9, 1000), files=10, size=10**8)
-    plan.check_room("/x", Room(10**9), files=10**9, size=0)
+    plan.check_room("/x", FreeSpace(10**9, 1000), files=10, size=10**8)
+    plan.check_room("/x", FreeSpace(10**9), files=10**9, size=0)
     with pytest.raises(errors.Unavailable, match="are to come"):
-        plan.check_room("/x", Room(10**9, 1000), files=10, size=10**9)
+        plan.check_room("/x", FreeSpace(10**9, 1000), files=10, size=10**9)
     with pytest.raises(errors.Unavailable, match="1000 files more"):
-        plan.check_room("/x", Room(10**9, 1000), files=1000, size=1)
+        plan.check_room("/x", FreeSpace(10**9, 1000), files=1000, size=1)
 
 
 # -- manifests -----------------------------------------------------------------------------------
@@ -177,7 +189,7 @@ def test_what_does_not_fit_is_said_before_it_moves():
 
 def test_a_manifest_is_read_as_it_was_written():
     made = Manifest(BASE, folder=True)
-    items = [Item("a\udcff\nb", 1, SUM), Item("c/d", 0, executable=True)]
+    items = [TransferItem("a\udcff\nb", 1, SUM), TransferItem("c/d", 0, executable=True)]
     for item in items:
         made.add(item)
     file = io.BytesIO()
@@ -191,27 +203,27 @@ def test_a_manifest_is_read_as_it_was_written():
 @pytest.mark.parametrize("name", ["../a", "/a", "a//b", "a/../b", ".", "", "a\0b", "a/."])
 def test_a_name_that_leads_out_is_refused(name):
     with pytest.raises(errors.Denied):
-        Manifest(BASE, folder=True).add(Item(name, 1))
+        Manifest(BASE, folder=True).add(TransferItem(name, 1))
 
 
 def test_a_list_of_many_files_does_not_stay_in_memory():
     made = Manifest(BASE, folder=True)
     for number in range(20_000):
-        made.add(Item(f"folder/{number:060}", 1))
+        made.add(TransferItem(f"folder/{number:060}", 1))
     assert vars(made._spool)["_rolled"]
     assert sum(item.size for item in made) == made.files == 20_000
 
 
 # -- when to try again ---------------------------------------------------------------------------
 
-POLICY = Patience(delay=2, factor=2, longest=60, jitter=0.5, attempts=4, deadline=1000)
+POLICY = RetryPolicy(delay=2, factor=2, longest=60, jitter=0.5, attempts=4, deadline=1000)
 
 
 def test_waits_grow_with_chance_up_to_the_longest():
     tried, waits = Tried(0.0), []
-    patient = Patience(delay=2, longest=60, attempts=99, deadline=10**6)
+    patient = RetryPolicy(delay=2, longest=60, attempts=99, deadline=10**6)
     for _ in range(12):
-        after = decide(patient, tried, Class.TRANSIENT, now=0.0, dice=random.Random(1))
+        after = decide(patient, tried, ErrorClass.TRANSIENT, now=0.0, dice=random.Random(1))
         assert isinstance(after, Again)
         waits.append(after.at)
         tried = after.tried
@@ -221,26 +233,26 @@ def test_waits_grow_with_chance_up_to_the_longest():
 
 
 def test_what_is_permanent_is_not_tried_again():
-    after = decide(POLICY, Tried(0.0), Class.PERMANENT, now=0.0, dice=random.Random(1))
+    after = decide(POLICY, Tried(0.0), ErrorClass.PERMANENT, now=0.0, dice=random.Random(1))
     assert isinstance(after, GiveUp)
 
 
 def test_a_credential_is_waited_for_until_the_deadline():
-    after = decide(POLICY, Tried(5.0), Class.CREDENTIAL, now=9.0, dice=random.Random(1))
+    after = decide(POLICY, Tried(5.0), ErrorClass.CREDENTIAL, now=9.0, dice=random.Random(1))
     assert after == Pause(1005.0, Tried(5.0))
 
 
 def test_attempts_in_a_row_and_the_deadline_end_it():
     dice = random.Random(1)
-    last = decide(POLICY, Tried(0.0, 3), Class.TRANSIENT, now=0.0, dice=dice)
+    last = decide(POLICY, Tried(0.0, 3), ErrorClass.TRANSIENT, now=0.0, dice=dice)
     assert isinstance(last, GiveUp)
     assert "4 attempts" in last.why
-    goes_on = decide(POLICY, Tried(0.0, 3), Class.TRANSIENT, now=0.0, dice=dice, progress=True)
+    goes_on = decide(POLICY, Tried(0.0, 3), ErrorClass.TRANSIENT, now=0.0, dice=dice, progress=True)
     assert isinstance(goes_on, Again)
     assert goes_on.tried.futile == 0
-    late = decide(POLICY, Tried(0.0), Class.TRANSIENT, now=1000.0, dice=dice)
+    late = decide(POLICY, Tried(0.0), ErrorClass.TRANSIENT, now=1000.0, dice=dice)
     assert isinstance(late, GiveUp)
-    near = decide(POLICY, Tried(0.0), Class.TRANSIENT, now=999.9, dice=dice)
+    near = decide(POLICY, Tried(0.0), ErrorClass.TRANSIENT, now=999.9, dice=dice)
     assert isinstance(near, GiveUp)
 
 
@@ -299,11 +311,11 @@ def test_what_a_program_says_is_classed(said, kind):
 
 
 def test_every_error_has_a_class():
-    assert trouble.classify(errors.Unavailable("")) is Class.TRANSIENT
-    assert trouble.classify(errors.TimedOut("")) is Class.TRANSIENT
-    assert trouble.classify(errors.NeedsCredential("")) is Class.CREDENTIAL
+    assert trouble.classify(errors.Unavailable("")) is ErrorClass.TRANSIENT
+    assert trouble.classify(errors.TimedOut("")) is ErrorClass.TRANSIENT
+    assert trouble.classify(errors.NeedsCredential("")) is ErrorClass.CREDENTIAL
     for one in (errors.NotFound, errors.Denied, errors.Conflict, errors.Unsure, errors.UsageError):
-        assert trouble.classify(one("")) is Class.PERMANENT
+        assert trouble.classify(one("")) is ErrorClass.PERMANENT
 
 
 def test_a_digest_is_read_in_both_ways():
@@ -316,10 +328,10 @@ def test_a_digest_is_read_in_both_ways():
 def test_certificates_are_read_once_for_each_version_of_their_files(tmp_path):
     trusted = tmp_path / "ca.pem"
     shutil.copy(Authority(tmp_path / "old").certificate, trusted)
-    given = Keys(authorities=str(trusted))
+    given = Credentials(authorities=str(trusted))
     before = http_wire._context(given)
     assert http_wire._context(given) is before
-    assert http_wire._context(Keys()) is not before
+    assert http_wire._context(Credentials()) is not before
     shutil.copy(Authority(tmp_path / "new").certificate, trusted)
     after = http_wire._context(given)
     assert before.get_ca_certs(binary_form=True) != after.get_ca_certs(binary_form=True)
@@ -358,9 +370,9 @@ def test_globus_gets_the_same_request_for_the_same_key(tmp_path):
     assert made == globus.submission("job-7.1", source, target, ["x", "s/y"])
     assert made["submission_id"] == globus.submission_id("job-7.1") != globus.submission_id("job-8")
     assert [one["destination_path"] for one in made["DATA"]] == ["/b/x", "/b/s/y"]
-    assert Here("to", str(tmp_path)).path(f"{tmp_path}/job/7") == "/job/7"
+    assert LocalCollection("to", str(tmp_path)).path(f"{tmp_path}/job/7") == "/job/7"
     with pytest.raises(errors.Denied):
-        Here("to", str(tmp_path)).path("/etc")
+        LocalCollection("to", str(tmp_path)).path("/etc")
 
 
 async def test_a_scheme_that_is_not_known_is_refused_with_those_that_are():
@@ -382,6 +394,6 @@ def test_the_table_on_the_page_is_what_the_kinds_say():
 def test_every_scheme_policy_and_credential_is_on_the_page():
     words = PAGE.read_text()
     names = [*courier.flags(), *url.SAME]
-    for owner in (Allowed, Keys, Patience):
+    for owner in (Allowed, Credentials, RetryPolicy):
         names += owner.__struct_fields__
     assert [name for name in names if f"`{name}`" not in words] == []

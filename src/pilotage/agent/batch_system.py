@@ -20,13 +20,13 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.base import errors
 from pilotage.base.supervise import Supervisor
-from pilotage.batch.connections import Ways
-from pilotage.batch.driver import Driver
-from pilotage.batch.place import Direct
+from pilotage.batch.connections import SiteConnections
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.place import BatchPlace
 from pilotage.batch.system.model import BatchError
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.tunnels import Tunnels
 from pilotage.bus.model import BatchQueue, Scheduler
-from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.kind.hub import HubAddress
 from pilotage.data.transfer.version import Version
 from pilotage.link import connect
 from pilotage.link.relay import Relay
@@ -34,7 +34,7 @@ from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _LOOPBACK = "127.0.0.1:0"
@@ -96,7 +96,7 @@ class Relays:
             with anyio.CancelScope(shield=True):
                 await relay.end()
 
-    async def link(self, doors: Doors, settings: Settings, url: str) -> str:
+    async def link(self, doors: Tunnels, settings: Settings, url: str) -> str:
         """Return how pilots reach a hub; `settings` are those of what its orders come by."""
         if not through_login(settings) or all(
             one.url != url for one in relay_routes(self._settings())
@@ -126,20 +126,20 @@ class BatchSystem:
     def __init__(
         self, project: ProjectFolder, settings: LiveSettings, writer: Writer, queue: JobQueue,
         registry: Registry, open_reader: Callable[[], Db],
-        link: Callable[[Doors, Settings, str], Awaitable[str]],
+        link: Callable[[Tunnels, Settings, str], Awaitable[str]],
     ) -> None:  # fmt: skip
         """Prepare; `run` starts it. `link` returns how pilots reach a hub."""
         self._link = link
         self._project, self._settings, self._open_reader = project, settings, open_reader
         self._writer, self._queue, self._registry = writer, queue, registry
-        self._driver: Driver | None = None
+        self._driver: SubmissionDriver | None = None
         self._begun = project.clock.now()
         #: What the queues of the batch system had when it was looked at, and when that was.
         self._queues: tuple[Sequence[BatchQueue], float] = ((), 0.0)
         #: Whether the batch system was well when it was last asked for, and since when.
         self._seen: tuple[bool, float] = (False, self._begun)
         #: By carrier: the hub that the agent dials, and what it was found by.
-        self._dialled: dict[str, tuple[object, Home | None]] = {}
+        self._dialled: dict[str, tuple[object, HubAddress | None]] = {}
 
     @property
     def root(self) -> str | None:
@@ -169,7 +169,7 @@ class BatchSystem:
         program = await anyio.to_thread.run_sync(pack.archive)
         while True:
             settings = self._settings()
-            ways = Ways(self._project, self._writer, program)
+            ways = SiteConnections(self._project, self._writer, program)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ways.show)
                 tasks.start_soon(ways.keep, settings.site, settings.batch, self._serve)
@@ -177,7 +177,7 @@ class BatchSystem:
                 _log.info("the settings of the batch system have changed: restarting it")
                 tasks.cancel_scope.cancel()
 
-    async def _serve(self, name: str, driver: Driver, doors: Doors) -> None:
+    async def _serve(self, name: str, driver: SubmissionDriver, doors: Tunnels) -> None:
         """Run jobs while the driver is connected."""
         self._driver = driver
         data = JobData(
@@ -189,7 +189,7 @@ class BatchSystem:
             data.slots, self._project.clock.now, self._home,
         )  # fmt: skip
         place = config.place(self._project.settings, self._project.root)
-        direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())
+        direct = BatchPlace(name, driver, self._queue, self._writer, place, data, JobListener())
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(driver.remote.keep)
@@ -204,7 +204,7 @@ class BatchSystem:
             with anyio.CancelScope(shield=True):
                 await data.close()
 
-    def _home(self, user: str) -> Home | None:
+    def _home(self, user: str) -> HubAddress | None:
         """Return how the hub that is a user is asked for data.
 
         What vouches for it is read again when it changes.
@@ -218,7 +218,7 @@ class BatchSystem:
             self._dialled[settings.carrier] = known, found
         return found
 
-    async def _open_doors(self, driver: Driver, doors: Doors) -> None:
+    async def _open_doors(self, driver: SubmissionDriver, doors: Tunnels) -> None:
         """Keep tunnels open for pilots that an earlier process had submitted."""
         while self._settings().batch.host:
             await driver.remote.ready()
@@ -231,30 +231,30 @@ class BatchSystem:
                     await self._link(doors, settings, settings.hub.url)
             await anyio.sleep(_DOORS_S)
 
-    async def _see(self, driver: Driver) -> None:
+    async def _see(self, driver: SubmissionDriver) -> None:
         """Read the queues periodically, if the batch system shows them."""
         name = self._settings().batch.batch
         while True:
             await driver.remote.ready()
-            batch = driver.errands.shows(name)
+            batch = driver.commands.shows(name)
             if batch is None:
                 return
             try:
-                found = batch.queues(await driver.errands.see(batch))
+                found = batch.queues(await driver.commands.see(batch))
                 self._queues = found, self._project.clock.now()
             except (BatchError, errors.PilotageError) as error:
                 # What was seen before has its age.
                 _log.info("the queues cannot be read: %s", error)
             await anyio.sleep(_ASK_S)
 
-    async def _ask(self, driver: Driver) -> None:
+    async def _ask(self, driver: SubmissionDriver) -> None:
         """Check the batch system while it has no job of ours; otherwise the driver does."""
         name = self._settings().batch.batch
         while True:
             await driver.remote.ready()
             if not driver.out:
                 try:
-                    await driver.errands.listing(name)
+                    await driver.commands.listing(name)
                 except (BatchError, errors.PilotageError) as error:
                     driver.note_trouble(name, str(error))
                 else:

@@ -28,7 +28,7 @@ from pilotage.bus import wire
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus
-from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.kind.hub import HubAddress
 from pilotage.edge.port import keys
 from pilotage.edge.port.bus import HubBus, LinkTiming
 from pilotage.link import connect
@@ -228,14 +228,14 @@ def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.Age
     return keys.AgentKeys(folder, settings.hub.token_file, now)
 
 
-def home(settings: Settings, state: Path, now: Callable[[], float]) -> Home | None:
+def home(settings: Settings, state: Path, now: Callable[[], float]) -> HubAddress | None:
     """Return how the hub of a carrier is asked for data; nothing if the agent does not dial it."""
     hub = settings.hub
     if not hub.url:
         return None
     way, kept = _way(hub), _keys(settings, state, now)
     login = f"{quote(way.login, safe=':')}@" if way.login else ""
-    return Home(
+    return HubAddress(
         url=f"{'https' if way.tls else 'http'}://{_bracketed(way.host)}:{way.port}", tls=way.tls,
         proxy=f"http://{login}{_bracketed(way.via[0])}:{way.via[1]}" if way.via[0] else "",
         key=kept.now, version=kept.version,

@@ -32,13 +32,13 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
 from pilotage.agent.staging import TransferJob, TransferSlots
 from pilotage.base import crash, errors, text, units
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.remote import Remote
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.job import BatchJob, ItemFolder
 from pilotage.batch.streams import Streams
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job, Left
-from pilotage.data.transfer.kind.hub import Home
-from pilotage.data.transfer.patience import Told
+from pilotage.data.transfer.kind.hub import HubAddress
+from pilotage.data.transfer.retrying import Told
 from pilotage.edge import folders
 from pilotage.edge.order import PILOT
 from pilotage.job import moves
@@ -61,9 +61,9 @@ class JobData:
     """Stages the data of all jobs of an agent."""
 
     def __init__(
-        self, remote: Remote, writer: Writer, state: Path, registry: Registry,
+        self, remote: SiteConnection, writer: Writer, state: Path, registry: Registry,
         settings: Callable[[], Settings], now: Callable[[], float],
-        home: Callable[[str], Home | None] = lambda _: None, link: Link = _direct,
+        home: Callable[[str], HubAddress | None] = lambda _: None, link: Link = _direct,
     ) -> None:  # fmt: skip
         """Keep what must outlive the agent below `state`; settings may change.
 
@@ -93,12 +93,12 @@ class JobData:
         """One job's data may take a minute and another's a day."""
         return True
 
-    def brings(self, one: Guest) -> bool:
+    def brings(self, one: BatchJob) -> bool:
         """Every job has a folder of its own, which must be there."""
         del one
         return True
 
-    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+    async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
         """Fetch the output of jobs so far for commands that show it."""
         await self._streams.bring(some)
 
@@ -111,7 +111,7 @@ class JobData:
 
     # -- before the job --------------------------------------------------------------------------
 
-    async def bring(self, one: Guest) -> None:
+    async def bring(self, one: BatchJob) -> None:
         """Prepare the folder of a job, and set in `one` what runs there."""
         with self._working():
             job, user = await self._writer.run(lambda db: _asked(db, one))
@@ -133,7 +133,7 @@ class JobData:
             one.binding = Binding(data=dict(filled.calls))
             await self._writer.run(lambda db: self._ready(db, one, kept.read))
 
-    async def _bring_pilot(self, one: Guest, job: Job, user: str, root: str) -> None:
+    async def _bring_pilot(self, one: BatchJob, job: Job, user: str, root: str) -> None:
         """Prepare the start of a pilot; all that it needs is in its order, wherever its site is."""
         settings = self._settings()
         settings = settings.by(settings.carrier_of(user))
@@ -147,7 +147,7 @@ class JobData:
         one.spec, one.folder = prepare.spec_of(one.spec, filled, root), root
 
     def _look(
-        self, one: Guest, job: Job, user: str, folder: str
+        self, one: BatchJob, job: Job, user: str, folder: str
     ) -> tuple[Application, PreparedJob | None]:
         """Check that a job may run, and load its prepared state."""
         app = self._registry.find(job.application)
@@ -159,7 +159,7 @@ class JobData:
         return app, _known(self._file(one), folder)
 
     async def _prepare(
-        self, one: Guest, app: Application, job: Job, user: str, folder: str
+        self, one: BatchJob, app: Application, job: Job, user: str, folder: str
     ) -> PreparedJob:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
@@ -186,7 +186,7 @@ class JobData:
         await run_sync(_remove, beside)
         return kept
 
-    def _ready(self, db: Db, one: Guest, read: int) -> None:
+    def _ready(self, db: Db, one: BatchJob, read: int) -> None:
         """Record that a job can be submitted; one that is further stays there."""
         if read:
             records.brought(db, one.claim.job, read)
@@ -194,7 +194,7 @@ class JobData:
             records.step(db, one.claim.job, "submit")
             moves.progress(db, [one.attempt], State.READY, "", self._now())
 
-    async def shaped(self, one: Guest) -> None:
+    async def shaped(self, one: BatchJob) -> None:
         """Fill in the application again, for the shape that a job has got."""
         with self._working():
             job, _ = await self._writer.run(lambda db: _asked(db, one))
@@ -209,7 +209,7 @@ class JobData:
 
     # -- after it --------------------------------------------------------------------------------
 
-    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+    async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
         """Return whether anything is still to be done after a job."""
         del found
         job, _ = await self._writer.run(lambda db: _asked(db, one))
@@ -227,7 +227,7 @@ class JobData:
         await self._writer.run(lambda db: records.step(db, one.claim.job, step))
         return True
 
-    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
         """Run what runs after a job, and send what it has left."""
         del found
         with self._working():
@@ -249,7 +249,7 @@ class JobData:
                 await self._keep(one, kept, sent=True)
             crash.point("stage.sent")
 
-    async def _send(self, one: Guest, transfer: TransferJob, kept: PreparedJob) -> PreparedJob:
+    async def _send(self, one: BatchJob, transfer: TransferJob, kept: PreparedJob) -> PreparedJob:
         await self._step(one, "stage_out")
         prepare.check_outputs(transfer.app, transfer.job)
         again = kept.sending or await run_sync(self._sent_before, one)
@@ -265,13 +265,13 @@ class JobData:
         await run_sync(_remove, beside)
         return kept
 
-    def _sent_before(self, one: Guest) -> bool:
+    def _sent_before(self, one: BatchJob) -> bool:
         """Return whether an earlier attempt may have sent a part of what it left."""
         job, attempt = one.attempt
         files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
         return any(kept.sending for kept in map(prepare.read, files) if kept)
 
-    async def leave(self, one: Guest) -> None:
+    async def leave(self, one: BatchJob) -> None:
         """Remove what only the work on an attempt needed; its folder stays for a while."""
         if one.spec.name == PILOT:
             return
@@ -289,22 +289,22 @@ class JobData:
 
     # -- what both need --------------------------------------------------------------------------
 
-    def _file(self, one: Guest) -> Path:
+    def _file(self, one: BatchJob) -> Path:
         return self._state / FOLDER / f"{one.key}.json"
 
-    def _required(self, one: Guest, kept: PreparedJob | None) -> PreparedJob:
+    def _required(self, one: BatchJob, kept: PreparedJob | None) -> PreparedJob:
         if kept is None:
             # To guess that nothing is left to do would be to lose its results.
             raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
         return kept
 
-    async def _keep(self, one: Guest, kept: PreparedJob, **changes: bool) -> PreparedJob:
+    async def _keep(self, one: BatchJob, kept: PreparedJob, **changes: bool) -> PreparedJob:
         kept = msgspec.structs.replace(kept, **changes)
         await run_sync(prepare.write, self._file(one), kept)
         return kept
 
     def _transfer(
-        self, one: Guest, app: Application, job: Job, user: str, folder: str
+        self, one: BatchJob, app: Application, job: Job, user: str, folder: str
     ) -> TransferJob:
         return TransferJob(
             app=app, job=job, key=one.key, folder=folder, user=user,
@@ -316,7 +316,7 @@ class JobData:
         return units.size(self._settings().limits.free)
 
     async def _run(
-        self, one: Guest, app: Application, folder: str, what: str, argv: Sequence[str]
+        self, one: BatchJob, app: Application, folder: str, what: str, argv: Sequence[str]
     ) -> None:
         """Run a program of the application in the folder of a job."""
         await run_sync(self._trust.require, app)
@@ -327,7 +327,7 @@ class JobData:
             output=Path(attempt) / f"{what}.out",
         )  # fmt: skip
 
-    def _tell(self, one: Guest) -> Told:
+    def _tell(self, one: BatchJob) -> Told:
         rows = text.dump([one.attempt])
 
         def told(error: errors.PilotageError) -> None:
@@ -336,12 +336,12 @@ class JobData:
 
         return told
 
-    async def _step(self, one: Guest, step: Step) -> None:
+    async def _step(self, one: BatchJob, step: Step) -> None:
         """Record the current step, and report it."""
         await self._writer.run(lambda db: records.step(db, one.claim.job, step, self._now()))
 
     @contextlib.asynccontextmanager
-    async def _blaming(self, one: Guest) -> AsyncIterator[None]:
+    async def _blaming(self, one: BatchJob) -> AsyncIterator[None]:
         """Record the cause of a final failure."""
         try:
             with shortage.waits():
@@ -387,7 +387,7 @@ def blame(error: errors.PilotageError) -> tuple[Blame, str]:
             return "staging", "staging"
 
 
-def _asked(db: Db, one: Guest) -> tuple[Job, str]:
+def _asked(db: Db, one: BatchJob) -> tuple[Job, str]:
     """Read what was asked for, in the shape that it has got if it has one, and by whom."""
     job = prepare.sized(records.message(db, one.claim.job), one.fit)
     return job, records.owner_of(db, one.claim.job) or ""
@@ -424,9 +424,9 @@ class Resends:
     """Sends outputs of completed jobs again on request."""
 
     def __init__(
-        self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
-        settings: Callable[[], Settings], slots: TransferSlots, now: Callable[[], float],
-        home: Callable[[str], Home | None] = lambda _: None,
+        self, remote: SiteConnection, writer: Writer, open_reader: Callable[[], Db],
+        registry: Registry, settings: Callable[[], Settings], slots: TransferSlots,
+        now: Callable[[], float], home: Callable[[str], HubAddress | None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Share the slots of all transfers; nothing happens before `run`."""
         self._remote = remote

@@ -23,7 +23,7 @@ import anyio
 import msgspec
 
 from pilotage.base import durable
-from pilotage.data.transfer.model import Item
+from pilotage.data.transfer.model import TransferItem
 
 #: Beside the folders of jobs.
 FOLDER = "contents"
@@ -171,7 +171,7 @@ class UserCache(msgspec.Struct, frozen=True):
         """Name some content of this sender; no other sender has the same name for it."""
         return hashlib.sha256(f"{sha256} {self.user}".encode()).hexdigest()
 
-    def take(self, item: Item, path: str) -> bool:
+    def take(self, item: TransferItem, path: str) -> bool:
         """Put a file in its place, if it is here."""
         key = self.key(item.sha256)
         return self.contents.take(key, path, executable=item.executable, copy=self.copy) >= 0
@@ -180,7 +180,7 @@ class UserCache(msgspec.Struct, frozen=True):
         """Put a file in its place with the mode that it is kept with; return its bytes, or -1."""
         return self.contents.take(self.key(sha256), path, executable=None, copy=self.copy)
 
-    def keep(self, item: Item, path: str) -> None:
+    def keep(self, item: TransferItem, path: str) -> None:
         """Keep a file that has arrived."""
         key = self.key(item.sha256)
         self.contents.keep(key, path, executable=item.executable, copy=self.copy)

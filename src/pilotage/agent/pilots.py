@@ -19,7 +19,7 @@ from pilotage.agent.app.model import Application
 from pilotage.agent.job_limits import ActiveJobs
 from pilotage.agent.settings import Settings
 from pilotage.base import errors, text
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.model import Job
 from pilotage.edge import order
 from pilotage.edge.order import PILOT, PilotOrder
@@ -235,7 +235,7 @@ def command(app: Application, job: Job, settings: Settings, program: str, link: 
     return Command(argv=tuple(argv), env=dict(app.env), launcher="none")
 
 
-def _shown(site: Site) -> list[str]:
+def _shown(site: SiteSettings) -> list[str]:
     """Name the folder that pilots share, and those that payloads in a sandbox may use."""
     cache = ["--cache-folder", site.cache_folder] if site.cache_folder else []
     readable = [word for one in site.readable for word in ("--readable", one)]

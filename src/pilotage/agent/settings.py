@@ -21,9 +21,9 @@ import msgspec
 from pilotage.agent.app import trust
 from pilotage.base import errors, toml, units
 from pilotage.batch import model
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.bus.amqp.model import BrokerSettings
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 
 FOLDER = "hubs"
 #: Keys that both have, and what the same is called in the file of an application.
@@ -207,7 +207,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     #: Further hubs that the agent dials, by name.
     hubs: dict[str, DialledHub] = {}
     #: The batch system, with the settings that a site has.
-    batch: Site
+    batch: SiteSettings
     #: How many jobs go on at once.
     limits: RunningLimits = RunningLimits()
     #: How long ended jobs are kept.
@@ -215,7 +215,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     #: A way out for pilots.
     relay: RelaySettings = RelaySettings()
     #: By host that data comes from or goes to: the files that open it.
-    credentials: dict[str, Keys] = {}
+    credentials: dict[str, Credentials] = {}
 
     @property
     def carrier(self) -> str:
@@ -327,7 +327,8 @@ def _placed(made: Settings, folder: Path) -> Settings:
         for name, one in made.hubs.items()
     }
     keys = {
-        host: Keys(**full(one, *Keys.__struct_fields__)) for host, one in made.credentials.items()
+        host: Credentials(**full(one, *Credentials.__struct_fields__))
+        for host, one in made.credentials.items()
     }
     return msgspec.structs.replace(made, bus=bus, hub=hub, hubs=hubs, credentials=keys)
 

@@ -31,14 +31,14 @@ from pilotage.data.transfer import allow, settle, tree, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.fetch import Receipt
-from pilotage.data.transfer.keys import Keys
-from pilotage.data.transfer.kind.hub import Home
-from pilotage.data.transfer.patience import Patience, Sleep, Told
+from pilotage.data.transfer.keys import Credentials
+from pilotage.data.transfer.kind.hub import HubAddress
+from pilotage.data.transfer.retrying import RetryPolicy, Sleep, Told
 from pilotage.data.transfer.url import SAME
 from pilotage.edge import folders
 
 #: A server may be away for a day; the number of attempts does not matter.
-PATIENCE = Patience(attempts=10_000)
+PATIENCE = RetryPolicy(attempts=10_000)
 #: Beside the inputs that have arrived: all of them are in their places.
 _PLACED = "placed"
 
@@ -55,13 +55,13 @@ class TransferJob(msgspec.Struct, frozen=True, kw_only=True):
     #: Who has sent the job.
     user: str = ""
     #: By host, what opens it.
-    keys: Mapping[str, Keys] = {}
+    keys: Mapping[str, Credentials] = {}
     #: Bytes that stay free where the folder is.
     spare: int = 0
     #: Hears why something is tried again.
     told: Told = lambda _: None
     #: The hub that the job comes from, if the agent dials one.
-    home: Home | None = None
+    home: HubAddress | None = None
 
 
 def allowed(staging: Staging) -> Allowed:
@@ -299,7 +299,7 @@ async def send(
             folders.collect, transfer.folder, outputs, f"{aside}/{at}"
         )
         async with slots.one() as sleep:
-            work = _courier(transfer, sleep).send(source, address, replace=again, anew=force)
+            work = _courier(transfer, sleep).send(source, address, replace=again, resend=force)
             sent = await _lasting(work)
         left.append(Left(url=address, digest=sent.digest, files=sent.files, bytes=sent.bytes))
     return tuple(left)

@@ -1,4 +1,4 @@
-"""Sites: claimed jobs come in, launches and evidence of their ends go out.
+"""Batch systems behind SSH: jobs and pilots come in, submissions and how they ended go out.
 
-`local` runs jobs on this machine; `launch` turns a job into a process to start.
+A site has one connection to a login node; `place` offers its batch queue to the matchmaker.
 """

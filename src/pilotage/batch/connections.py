@@ -1,4 +1,4 @@
-"""The ways to sites: each is connected to, and kept at work whatever happens at the others."""
+"""Connections to the sites of a project; each is supervised independently of the others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import msgspec
 from pilotage.base import backoff
 from pilotage.base.supervise import Supervisor
 from pilotage.batch import files, records
-from pilotage.batch.driver import Driver
-from pilotage.batch.model import Site
-from pilotage.batch.remote import Remote
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.shell.choose import choose
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Batch
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.system.model import BatchSystem
+from pilotage.batch.tunnels import Tunnels
 from pilotage.project.folder import ProjectFolder
 from pilotage.store import Writer
 
-#: How often the store hears how sites are, in seconds.
+#: How often the state of sites is recorded, in seconds.
 _SHOW_S = 5.0
 _LOOK_S = 0.25
 #: A site that failed is restarted after 30 s.
@@ -30,10 +30,10 @@ _RESTART = backoff.fixed(30.0)
 _log = logging.getLogger("pilotage.batch")
 
 #: What is done at a site while there is a driver for it.
-Work = Callable[[str, Driver, Doors], Awaitable[None]]
+Work = Callable[[str, SubmissionDriver, Tunnels], Awaitable[None]]
 
 
-class Ways:
+class SiteConnections:
     """All sites of a project that this process reaches."""
 
     def __init__(self, project: ProjectFolder, writer: Writer, program: bytes) -> None:
@@ -42,20 +42,20 @@ class Ways:
         self._writer = writer
         self._program = program
         self._parts = Supervisor(project.clock, _log, _RESTART)
-        self._known: dict[str, tuple[Remote, Driver]] = {}
+        self._known: dict[str, tuple[SiteConnection, SubmissionDriver]] = {}
 
     def up(self, name: str) -> bool:
-        """Say whether there is a connection to a site."""
+        """Return whether there is a connection to a site."""
         return name in self._known and self._known[name][0].up
 
     def trouble(self, name: str) -> str:
-        """Say what is wrong with a site; empty if nothing is."""
+        """Return what is wrong with a site; empty if nothing is."""
         if name not in self._known:
             return "it is not connected yet"
         remote, driver = self._known[name]
         return remote.trouble or driver.trouble
 
-    async def keep(self, name: str, site: Site, work: Work) -> None:
+    async def keep(self, name: str, site: SiteSettings, work: Work) -> None:
         """Keep one site at work until cancelled; an error there does not end the others."""
 
         def failed(why: str) -> None:
@@ -65,13 +65,13 @@ class Ways:
         serve = functools.partial(self._serve, name, site, work)
         await self._parts.keep(f"site {name}", serve, failed=failed)
 
-    async def _serve(self, name: str, site: Site, work: Work) -> None:
+    async def _serve(self, name: str, site: SiteSettings, work: Work) -> None:
         state, clock = self._project.state, self._project.clock
         shell, place = choose(name, site, state), files.place(site, state)
-        remote = Remote(name, site, shell, self._program, place, clock=clock)
-        driver = Driver(remote, _adapter(remote), self._writer, clock)
+        remote = SiteConnection(name, site, shell, self._program, place, clock=clock)
+        driver = SubmissionDriver(remote, _adapter(remote), self._writer, clock)
         self._known[name] = (remote, driver)
-        await work(name, driver, Doors(remote, state / "doors" / f"{name}.json"))
+        await work(name, driver, Tunnels(remote, state / "doors" / f"{name}.json"))
 
     async def show(self) -> None:
         """Write down how sites are, where commands look for it."""
@@ -94,11 +94,11 @@ class Ways:
             await anyio.sleep(_LOOK_S)
 
 
-def _adapter(remote: Remote) -> Callable[[str], Batch]:
+def _adapter(remote: SiteConnection) -> Callable[[str], BatchSystem]:
     """Find batch systems by name; that of one machine is our own program there."""
 
     @functools.cache
-    def find(name: str) -> Batch:
+    def find(name: str) -> BatchSystem:
         hello = remote.hello
         program = (remote.site.python, f"{hello.root}/bin/{hello.version}.pyz")
         return known.adapter(

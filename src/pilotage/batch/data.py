@@ -1,4 +1,4 @@
-"""The data of jobs at a site: brought there and home, or served from here while they run."""
+"""Data of jobs at a site: staged there and back, or served from here while they run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import anyio.to_thread
 
 from pilotage.base import durable, errors, paths, text
 from pilotage.batch import job
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.remote import Remote
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.job import BatchJob, ItemFolder
 from pilotage.batch.streams import Streams
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.tunnels import Tunnels
 from pilotage.data.export import Exports, Layout, lay, reclaim, remove, take
 from pilotage.data.image import Images
 from pilotage.data.stage import landing
@@ -24,17 +24,17 @@ from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
 
 
-class Carrier:
+class SiteStaging:
     """Sees to the data of all jobs of a site."""
 
     def __init__(
-        self, remote: Remote, doors: Doors, state: Path, digests: Digests,
+        self, remote: SiteConnection, tunnels: Tunnels, state: Path, digests: Digests,
         exports: Exports, images: Images,
     ) -> None:  # fmt: skip
-        """Keep what is served below `state`; worker nodes come to it through `doors`."""
+        """Keep what is served below `state`; worker nodes come to it through `tunnels`."""
         self._images = images
         self._remote = remote
-        self._doors = doors
+        self._tunnels = tunnels
         self._state = state
         self._digests = digests
         self._exports = exports
@@ -47,15 +47,15 @@ class Carrier:
         """Jobs of an array often read the same, and go together when all of it is there."""
         return False
 
-    def brings(self, one: Guest) -> bool:
-        """Say whether anything must be at the site before a job can be submitted."""
+    def brings(self, one: BatchJob) -> bool:
+        """Return whether anything must be at the site before a job can be submitted."""
         return job.brings(one)
 
-    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
-        """Say whether a job has left anything that comes home."""
+    async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
+        """Return whether a job has left outputs to fetch."""
         return bool(found and (one.outputs or one.optional))
 
-    async def bring(self, one: Guest) -> None:
+    async def bring(self, one: BatchJob) -> None:
         """Have all that a job reads at the site, or ready to be mounted there."""
         files = await anyio.to_thread.run_sync(job.wanted, one)
         pusher = await self._push()
@@ -67,11 +67,11 @@ class Carrier:
             found = await pusher.bring([pushed.path])
             one.image = pushed.item(found[pushed.path].sha256)
 
-    async def shaped(self, one: Guest) -> None:
+    async def shaped(self, one: BatchJob) -> None:
         """Do nothing: what a job runs is written when it is ordered."""
 
-    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
-        """Bring home what a job has left, checked against its evidence."""
+    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
+        """Fetch the outputs of a job, verified by its evidence."""
         if one.spec.data == "mounted":
             await self._exports.close(self._name(one))
             await anyio.to_thread.run_sync(self._publish, one, found)
@@ -80,11 +80,11 @@ class Carrier:
             self._puller = Puller(self._remote, room.root)
         await self._puller.fetch(job.homeward(one, room, found))
 
-    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
-        """Bring home what jobs have written so far."""
+    async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
+        """Fetch what jobs have written so far."""
         await self._streams.bring(some)
 
-    async def leave(self, one: Guest) -> None:
+    async def leave(self, one: BatchJob) -> None:
         """Serve nothing any more for a job."""
         # Also what an earlier process served: that is not known of the guest any more.
         if one.spec.data == "mounted":
@@ -105,13 +105,13 @@ class Carrier:
 
     # -- mounted ---------------------------------------------------------------------------------
 
-    def _name(self, one: Guest) -> str:
+    def _name(self, one: BatchJob) -> str:
         return f"{self._remote.name}.{one.key}"
 
-    def _folder(self, one: Guest) -> Path:
+    def _folder(self, one: BatchJob) -> Path:
         return self._state / "mounted" / self._name(one)
 
-    async def _serve(self, one: Guest, files: list[str]) -> None:
+    async def _serve(self, one: BatchJob, files: list[str]) -> None:
         """Show a job its inputs in a folder of its own, and serve that to it alone."""
         folder = self._folder(one)
         await self._exports.close(self._name(one))
@@ -123,17 +123,17 @@ class Carrier:
 
         layout = await anyio.to_thread.run_sync(prepare)
         access = await self._exports.open(self._name(one), layout)
-        number = await self._doors.open("data", access.port)
+        number = await self._tunnels.open("data", access.port)
         one.mount = {
-            "host": self._doors.host, "port": number, "user": access.user, "token": access.token,
+            "host": self._tunnels.host, "port": number, "user": access.user, "token": access.token,
             "key": access.private_key, "known_hosts": access.host_key, "options": [],
         }  # fmt: skip
 
-    def _publish(self, one: Guest, found: dict[str, Any]) -> None:
+    def _publish(self, one: BatchJob, found: dict[str, Any]) -> None:
         """Put what a job has left into its place, each file at once.
 
-        It also stays where it is until the end of the job is on disk: whoever dies before that
-        does all of this again.
+        It also stays at the site until the end of the job is on disk: after an earlier crash, all
+        of this is done again.
         """
         folder = self._folder(one)
         reclaim(folder)
@@ -161,7 +161,7 @@ def _place(source: Path, local: str) -> None:
     elif source.is_dir():
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(source, aside, copy_function=join)
-        landing.Place([], aside, local).show()
+        landing.LandingPlan([], aside, local).show()
     else:
         join(str(source), aside)
         durable.rename(aside, local)

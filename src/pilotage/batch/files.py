@@ -11,7 +11,7 @@ import msgspec
 
 from pilotage.base import durable, toml
 from pilotage.batch import model
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 
 FOLDER = "sites"
 
@@ -21,7 +21,7 @@ _TABLE = ("env", "defaults", "plugin")
 
 
 SITES = toml.TomlFolder(
-    folder=FOLDER, kind=Site, noun="site", page="sites", hint="`pilotage site add`",
+    folder=FOLDER, kind=SiteSettings, noun="site", page="sites", hint="`pilotage site add`",
     check=model.check,
 )  # fmt: skip
 file_of, names, read, read_all, parse = (
@@ -29,7 +29,7 @@ file_of, names, read, read_all, parse = (
 )  # fmt: skip
 
 
-def place(site: Site, state: Path) -> str:
+def place(site: SiteSettings, state: Path) -> str:
     """Return the folder of a project at a site; `state` is the state folder of the project."""
     return f"{site.folder}/{identity(state)}"
 
@@ -43,21 +43,21 @@ def identity(state: Path) -> str:
     return file.read_text().strip()
 
 
-def write(root: Path, name: str, site: Site) -> Path:
+def write(root: Path, name: str, site: SiteSettings) -> Path:
     """Write the file of a new site; one that is there stays as it is."""
     model.check(name, site)
     return SITES.create(root, name, text(name, site))
 
 
-def text(name: str, site: Site) -> str:
+def text(name: str, site: SiteSettings) -> str:
     """Write a site as TOML: what differs from the defaults, with a word on each."""
     where = (
         f"jobs go there by `ssh {site.host}`" if site.host else "its programs are on this machine"
     )
     lines = [f"# Site {name}: {where}.", f"# `pilotage site check {name}` looks at all it needs."]
-    fresh = Site(batch=site.batch)
+    fresh = SiteSettings(batch=site.batch)
     tables = list[str]()
-    for key in Site.__struct_fields__:
+    for key in SiteSettings.__struct_fields__:
         value = getattr(site, key)
         if key == "batch" or value != getattr(fresh, key):
             if key in _TABLE:
@@ -89,7 +89,7 @@ _ABOUT = {
     "jobs": "Jobs that may be there at once.",
     "launcher": "How parallel jobs are started.",
     "defaults": "What jobs ask for unless they say otherwise.",
-    "plugin": "What the plug-in for its batch system is told.",
+    "plugin": "Settings for the plug-in of its batch system.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The jobs that a site holds, and what has become of them since the last turn."""
+"""Jobs that a site holds, and their changes since the last turn."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pilotage.base import text
-from pilotage.batch.job import Guest
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.job import BatchJob
+from pilotage.batch.submission import ArrayTask, Submission
 from pilotage.job import moves, retry
 from pilotage.job.model import State
 from pilotage.job.outcome import Cause
@@ -18,23 +18,23 @@ from pilotage.store import Writer
 _T = TypeVar("_T")
 
 
-class House:
-    """All guests of one site."""
+class HeldJobs:
+    """Jobs of one site."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        """Take who hears that there is something to be written down."""
+        """Take what is called when there is something to record."""
         self._changed = changed
-        self.guests: dict[Attempt, Guest] = {}
+        self.jobs: dict[Attempt, BatchJob] = {}
         #: Where each attempt is out.
-        self.out: dict[Attempt, tuple[Submission, Work]] = {}
+        self.out: dict[Attempt, tuple[Submission, ArrayTask]] = {}
         #: What has ended and begun since the last turn.
-        self.ends: list[tuple[Guest, retry.AttemptEnd]] = []
+        self.ends: list[tuple[BatchJob, retry.AttemptEnd]] = []
         self.began: list[Attempt] = []
         #: Why attempts are to end.
         self.stops: dict[Attempt, str] = {}
-        #: Attempts whose end has been told, once.
+        #: Attempts whose end has been reported.
         self._ended: set[Attempt] = set()
-        #: What is under way for attempts, and ends when they are called off.
+        #: What is under way for attempts, cancelled with them.
         self._under_way: dict[Attempt, asyncio.Task[Any]] = {}
 
     @property
@@ -43,26 +43,26 @@ class House:
         return bool(self.ends or self.began)
 
     def begin(self, attempts: list[Attempt]) -> None:
-        """Hear that attempts run."""
+        """Note that attempts run."""
         self.began += attempts
         self._changed()
 
-    def finish(self, one: Guest, end: retry.AttemptEnd) -> None:
-        """Hear how an attempt ended; the first word counts."""
+    def finish(self, one: BatchJob, end: retry.AttemptEnd) -> None:
+        """Note how an attempt ended; the first report counts."""
         if one.attempt not in self._ended:
             self._ended.add(one.attempt)
             self.ends.append((one, end))
             self._changed()
 
     def stop(self, stops: Mapping[Attempt, str]) -> None:
-        """Hear why attempts are to end; what is under way for them ends now."""
+        """Note why attempts are to end, and cancel what is under way for them."""
         self.stops |= stops
         for attempt in stops:
             if task := self._under_way.get(attempt):
                 task.cancel()
 
-    async def while_wanted(self, one: Guest, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """Do something for an attempt; return nothing if that was called off before it was done."""
+    async def while_wanted(self, one: BatchJob, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Run work for an attempt; return nothing if the attempt is cancelled meanwhile."""
         task: asyncio.Task[_T] = asyncio.create_task(work)
         self._under_way[one.attempt] = task
         try:
@@ -75,8 +75,8 @@ class House:
         finally:
             self._under_way.pop(one.attempt, None)
 
-    def called_off(self, one: Guest) -> bool:
-        """End a job that was called off before it was submitted."""
+    def cancelled(self, one: BatchJob) -> bool:
+        """End a job that was cancelled before it was submitted; return whether it was."""
         words = self.stops.get(one.attempt)
         if words is not None:
             self.finish(
@@ -84,9 +84,9 @@ class House:
             )
         return words is not None
 
-    def leave(self, one: Guest) -> tuple[Submission, Work] | None:
-        """Forget a guest whose end is on disk; say where it was out."""
-        self.guests.pop(one.attempt, None)
+    def leave(self, one: BatchJob) -> tuple[Submission, ArrayTask] | None:
+        """Forget a job whose end is on disk; return its submission."""
+        self.jobs.pop(one.attempt, None)
         self.stops.pop(one.attempt, None)
         self._ended.discard(one.attempt)
         return self.out.pop(one.attempt, None)
@@ -96,8 +96,8 @@ class House:
 Attempt = tuple[int, int]
 
 
-class Telling:
-    """Writes into the store what is known of attempts."""
+class ProgressWriter:
+    """Records the progress of attempts in the store."""
 
     def __init__(self, writer: Writer, queue: JobQueue) -> None:
         """Use the clock of the queue."""
@@ -105,12 +105,12 @@ class Telling:
         self._queue = queue
 
     async def progress(self, attempts: Sequence[Attempt], state: State, words: str = "") -> None:
-        """Say how far attempts have come; one that is further already stays there."""
+        """Record the progress of attempts; states never go back."""
         now, some = self._queue.now(), list(attempts)
         await self._writer.run(lambda db: moves.progress(db, some, state, words, now))
 
     async def say(self, attempts: Sequence[Attempt], words: str) -> None:
-        """Let people see why attempts wait."""
+        """Record why attempts wait."""
         rows = text.dump(list(attempts))
         if attempts:
             await self._writer.run(lambda db: db.run("job_say", rows=rows, reason=words))

@@ -1,4 +1,4 @@
-"""A job at a site: where its files are there, what it is ordered to do, what it leaves."""
+"""A job at a site: its folders there, its order, and its outputs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.batch.malleable import Fit
-from pilotage.batch.model import Site
-from pilotage.data.stage.model import Digest, Folder, Wanted
+from pilotage.batch.model import SiteSettings
+from pilotage.data.stage.model import Digest, WantedFile, WantedFolder
 from pilotage.job import model, moves, template
 from pilotage.run import launch
 from pilotage.run.model import Sandbox
@@ -24,7 +24,7 @@ _OUTSIDE = ".outside"
 _MOST_FILES = 100_000
 
 
-class Guest(msgspec.Struct):
+class BatchJob(msgspec.Struct):
     """An attempt that a site holds."""
 
     claim: moves.Claim
@@ -63,26 +63,26 @@ class Guest(msgspec.Struct):
         return self.claim.job, self.claim.attempt
 
 
-def brings(guest: Guest) -> bool:
-    """Say whether anything must be at the site before a job can be submitted."""
-    return bool(guest.spec.data == "mounted" or reads(guest) or guest.spec.image)
+def brings(job: BatchJob) -> bool:
+    """Return whether anything must be at the site before a job can be submitted."""
+    return bool(job.spec.data == "mounted" or reads(job) or job.spec.image)
 
 
-def reads(guest: Guest) -> bool:
-    """Say whether a job reads any file: its trigger, its program, or what it names beside."""
-    spec, binding = guest.spec, guest.binding
-    return bool(binding.path or binding.paths or spec.inputs or _program(spec, guest.base))
+def reads(job: BatchJob) -> bool:
+    """Return whether a job reads any file: its trigger, its program, or what it names beside."""
+    spec, binding = job.spec, job.binding
+    return bool(binding.path or binding.paths or spec.inputs or _program(spec, job.base))
 
 
-def wanted(guest: Guest) -> list[str]:
+def wanted(job: BatchJob) -> list[str]:
     """List the files that a job reads: its trigger, its program, and what it names beside."""
-    binding, base = guest.binding, guest.base
-    known = template.keywords(binding, base, guest.claim.job)
-    values = known | template.parameters(guest.spec, binding, known)
+    binding, base = job.binding, job.base
+    known = template.keywords(binding, base, job.claim.job)
+    values = known | template.parameters(job.spec, binding, known)
     paths = [binding.path, *binding.paths]
-    if program := _program(guest.spec, base):
+    if program := _program(job.spec, base):
         paths.append(program)
-    for pattern in guest.spec.inputs:
+    for pattern in job.spec.inputs:
         place = template.place(pattern, values, base)
         found = sorted(launch.fitting(place, base)) if glob.has_magic(place) else [place]
         if not found:
@@ -92,23 +92,23 @@ def wanted(guest: Guest) -> list[str]:
     for path in paths:
         if path:
             _walk(path, files)
-    check(guest, files)
+    check(job, files)
     return list(files)
 
 
-def check(guest: Guest, paths: Iterable[str]) -> None:
+def check(job: BatchJob, paths: Iterable[str]) -> None:
     """Refuse files that are not for whose job it is: beyond the project, or hidden in it."""
-    if not guest.bounds:
+    if not job.bounds:
         return
-    top = os.path.realpath(guest.bounds)
-    own = f"{os.path.realpath(guest.own)}/" if guest.own else ""
+    top = os.path.realpath(job.bounds)
+    own = f"{os.path.realpath(job.own)}/" if job.own else ""
     for path in paths:
         real = os.path.realpath(path)
         if own and f"{real}/".startswith(own):
             continue
         inside = os.path.relpath(real, top)
         if any(part.startswith(".") for part in inside.split(os.sep)):
-            message = f"a job of {guest.claim.owner} may not name {text.show(path)}"
+            message = f"a job of {job.claim.owner} may not name {text.show(path)}"
             raise errors.Denied(message, hint="name files of the project, and no hidden ones")
 
 
@@ -132,18 +132,18 @@ def _walk(path: str, files: dict[str, None]) -> None:
                 raise errors.Denied(message, hint='mount it: `data = "mounted"`')
 
 
-def shape(guest: Guest, fit: Fit) -> None:
+def shape(job: BatchJob, fit: Fit) -> None:
     """Give a job the shape that was chosen for it; from now on it is the only one that it has."""
-    asked, needs = guest.spec.allocation, guest.spec.resources
-    guest.spec = msgspec.structs.replace(
-        guest.spec,
+    asked, needs = job.spec.allocation, job.spec.resources
+    job.spec = msgspec.structs.replace(
+        job.spec,
         allocation=msgspec.structs.replace(asked, nodes=fit.nodes, shape=model.Shape()),
         resources=msgspec.structs.replace(needs, time=needs.time if fit.time is None else fit.time),
     )
-    guest.fit = fit
+    job.fit = fit
 
 
-class Room(msgspec.Struct, frozen=True):
+class ItemFolder(msgspec.Struct, frozen=True):
     """The folder of one item of a submission at the site."""
 
     root: str
@@ -162,7 +162,7 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> str:
-        """What stands for the project's folder there."""
+        """The copy of the project's folder at the site."""
         return f"{self.folder}/data"
 
     @property
@@ -171,11 +171,11 @@ class Room(msgspec.Struct, frozen=True):
         return f"{self.folder}/lib"
 
     def there(self, path: str, base: str) -> str:
-        """Say where a file of this machine is at the site."""
+        """Return where a file of this machine is at the site."""
         return f"{self.data}/{relative(path, base)}"
 
 
-class Area(Protocol):
+class JobFolders(Protocol):
     """The folders of a job where it runs, which is not here."""
 
     @property
@@ -185,7 +185,7 @@ class Area(Protocol):
 
     @property
     def data(self) -> str:
-        """What stands for the project's folder there."""
+        """The copy of the project's folder at the site."""
         ...
 
     @property
@@ -194,7 +194,7 @@ class Area(Protocol):
         ...
 
     def there(self, path: str, base: str, /) -> str:
-        """Say where a file of this machine is there."""
+        """Return where a file of this machine is there."""
         ...
 
 
@@ -208,70 +208,77 @@ def relative(path: str, base: str) -> str:
 
 
 def prepare(
-    guest: Guest, area: Area, place: launch.Place, *, python: str, sandbox: Sandbox | None
+    job: BatchJob,
+    area: JobFolders,
+    place: launch.LaunchContext,
+    *,
+    python: str,
+    sandbox: Sandbox | None,
 ) -> launch.Prepared:
     """Fill a job in for where it runs, and note which paths here its outputs have."""
     there = msgspec.structs.replace(
-        guest.binding,
-        path=area.there(guest.binding.path, guest.base) if guest.binding.path else "",
-        paths=tuple(area.there(path, guest.base) for path in guest.binding.paths),
-        other=area.there(guest.binding.other, guest.base) if guest.binding.other else "",
+        job.binding,
+        path=area.there(job.binding.path, job.base) if job.binding.path else "",
+        paths=tuple(area.there(path, job.base) for path in job.binding.paths),
+        other=area.there(job.binding.other, job.base) if job.binding.other else "",
     )
-    recipe = guest.spec.recipe
+    recipe = job.spec.recipe
     # With the text of a file, its name is only for tracebacks.
     file = "" if getattr(recipe, "source", "") else getattr(recipe, "file", "")
-    check(guest, [file] if file else [])
-    spec = launch.carried(guest.spec)
-    if not guest.folder:
-        spec = _moved(spec, guest.base, area.data)
+    check(job, [file] if file else [])
+    spec = launch.carried(job.spec)
+    if not job.folder:
+        spec = _moved(spec, job.base, area.data)
     at = msgspec.structs.replace(
-        place, base=area.data, python=python, programs=area.lib, staged=not guest.folder
+        place, base=area.data, python=python, programs=area.lib, staged=not job.folder
     )
     prepared = launch.prepare(
-        at, spec, there, job=guest.claim.job, attempt=guest.claim.attempt, folder=area.run,
-        owner=guest.claim.owner, sandbox=sandbox,
+        at, spec, there, job=job.claim.job, attempt=job.claim.attempt, folder=area.run,
+        owner=job.claim.owner, sandbox=sandbox,
     )  # fmt: skip
     for path in (*prepared.outputs.values(), *prepared.optional.values()):
         if not path.startswith(f"{area.data}/"):
             message = f"the output {text.show(path)} is not below the project's folder"
             raise errors.BadRule(message, hint="jobs at a site write below `{base}`")
-    guest.outputs = _here(prepared.outputs, area, guest.base)
-    guest.optional = _here(prepared.optional, area, guest.base)
-    check(guest, [*guest.outputs.values(), *guest.optional.values()])
+    job.outputs = _here(prepared.outputs, area, job.base)
+    job.optional = _here(prepared.optional, area, job.base)
+    check(job, [*job.outputs.values(), *job.optional.values()])
     return prepared
 
 
-def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str, Any]:
+def order(
+    job: BatchJob, room: ItemFolder, site: SiteSettings, place: launch.LaunchContext
+) -> dict[str, Any]:
     """Write the order of a job as its program at the site reads it."""
-    sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
-    prepared = prepare(guest, room, place, python=site.python, sandbox=sandbox)
-    started = _told(msgspec.to_builtins(prepared.launch), guest.spec)
-    started = _parallel(started, guest.spec, site)
+    sandbox = Sandbox(kind=site.container, image=job.spec.image) if job.spec.image else None
+    prepared = prepare(job, room, place, python=site.python, sandbox=sandbox)
+    started = _told(msgspec.to_builtins(prepared.launch), job.spec)
+    started = _parallel(started, job.spec, site)
     if not started["cwd"]:
         # The folder of its worker; what is on the node itself may be small.
         started["scratch"] = f"{room.folder}/scratch"
-    if guest.files:
-        started = {**started, "files": {**started["files"], **guest.files}, "cwd": room.run}
-    if guest.folder:
-        started = _writing(started, guest.folder)
-    elif not guest.mount:
-        used = bool(guest.inputs or guest.outputs or guest.optional)
+    if job.files:
+        started = {**started, "files": {**started["files"], **job.files}, "cwd": room.run}
+    if job.folder:
+        started = _writing(started, job.folder)
+    elif not job.mount:
+        used = bool(job.inputs or job.outputs or job.optional)
         started = shown(started, room.data, used=used)
     return {
         "launch": started,
         "outputs": prepared.outputs,
         "optional": prepared.optional,
-        "inputs": [] if guest.mount else inputs(guest, room),
-        "mount": {**guest.mount, "path": room.data} if guest.mount else None,
-        "image": guest.image,
+        "inputs": [] if job.mount else inputs(job, room),
+        "mount": {**job.mount, "path": room.data} if job.mount else None,
+        "image": job.image,
     }  # fmt: skip
 
 
-def inputs(guest: Guest, area: Area) -> list[dict[str, Any]]:
-    """Say which content a job reads, and where it looks for it."""
+def inputs(job: BatchJob, area: JobFolders) -> list[dict[str, Any]]:
+    """Return which content a job reads, and where it looks for it."""
     return [
-        {"path": area.there(path, guest.base), "sha256": one.sha256, "mode": _mode(path)}
-        for path, one in guest.inputs.items()
+        {"path": area.there(path, job.base), "sha256": one.sha256, "mode": _mode(path)}
+        for path, one in job.inputs.items()
     ]
 
 
@@ -299,14 +306,14 @@ def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
     )
 
 
-def _here(paths: Mapping[str, str], area: Area, base: str) -> dict[str, str]:
+def _here(paths: Mapping[str, str], area: JobFolders, base: str) -> dict[str, str]:
     return {
         name: os.path.normpath(os.path.join(base, path.removeprefix(f"{area.data}/")))
         for name, path in paths.items()
     }
 
 
-def _parallel(started: dict[str, Any], spec: model.JobSpec, site: Site) -> dict[str, Any]:
+def _parallel(started: dict[str, Any], spec: model.JobSpec, site: SiteSettings) -> dict[str, Any]:
     """Put what starts the tasks of a parallel job before its program."""
     asked = spec.allocation
     tasks = asked.nodes * asked.tasks
@@ -321,7 +328,7 @@ def _parallel(started: dict[str, Any], spec: model.JobSpec, site: Site) -> dict[
 
 
 def _told(started: dict[str, Any], spec: model.JobSpec) -> dict[str, Any]:
-    """Tell a program how many nodes it has and for how long; a worker that stays has none."""
+    """Return variables with the nodes and time of a program; persistent workers get none."""
     if isinstance(spec.recipe, model.Call):
         return started
     told = {"PILOTAGE_NODES": str(spec.allocation.nodes)}
@@ -331,7 +338,7 @@ def _told(started: dict[str, Any], spec: model.JobSpec) -> dict[str, Any]:
 
 
 def shown(started: dict[str, Any], data: str, *, used: bool) -> dict[str, Any]:
-    """Let a job in a container see its data; what is mounted is shown by who mounts it."""
+    """Show a job in a container its data; mounts are shown by the program that makes them."""
     used = used or f"{started['cwd']}/".startswith(f"{data}/")
     return _writing(started, data) if used else started
 
@@ -343,23 +350,25 @@ def _writing(started: dict[str, Any], folder: str) -> dict[str, Any]:
     return {**started, "sandbox": {**started["sandbox"], "writable": [folder]}}
 
 
-def homeward(guest: Guest, area: Area, found: Mapping[str, Any]) -> list[Wanted | Folder]:
-    """Say which files come home, by the evidence of what was left."""
-    coming: list[Wanted | Folder] = []
-    for name, local in (guest.outputs | guest.optional).items():
+def homeward(
+    job: BatchJob, area: JobFolders, found: Mapping[str, Any]
+) -> list[WantedFile | WantedFolder]:
+    """Return the files to fetch, by the evidence of the outputs."""
+    coming: list[WantedFile | WantedFolder] = []
+    for name, local in (job.outputs | job.optional).items():
         facts = found.get(name)
         if not facts:
             continue
-        remote = area.there(local, guest.base)
+        remote = area.there(local, job.base)
         if "files" in facts:
             files = {path: msgspec.convert(one, Digest) for path, one in facts["files"].items()}
-            coming.append(Folder(remote=remote, local=local, files=files))
+            coming.append(WantedFolder(remote=remote, local=local, files=files))
         else:
             one = msgspec.convert(facts, Digest)
-            coming.append(Wanted(remote=remote, local=local, size=one.size, sha256=one.sha256))
+            coming.append(WantedFile(remote=remote, local=local, size=one.size, sha256=one.sha256))
     return coming
 
 
-def lacking(guest: Guest, found: Mapping[str, Any]) -> tuple[str, ...]:
+def lacking(job: BatchJob, found: Mapping[str, Any]) -> tuple[str, ...]:
     """Name the declared outputs that were not left."""
-    return tuple(path for name, path in guest.outputs.items() if not found.get(name))
+    return tuple(path for name, path in job.outputs.items() if not found.get(name))

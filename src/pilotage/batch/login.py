@@ -1,4 +1,4 @@
-"""The program at a login node: brought there, started, spoken to, let go."""
+"""The login helper: copied to a login node, started, called and closed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _SIGN = re.compile(rb"(have|need|old|bad)(?: (.*))?\n")
 News = Callable[[list[dict[str, Any]]], None]
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program at the login node says of itself and where it is."""
+class HelperInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Host, user and folders of the program at the login node."""
 
     host: str = ""
     user: str = ""
@@ -52,11 +52,11 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-class Hand:
+class LoginHelper:
     """The program, as it runs."""
 
     def __init__(
-        self, name: str, process: Process, wire: Wire, complaints: asyncio.Task[str]
+        self, name: str, process: Process, wire: HelperLink, complaints: asyncio.Task[str]
     ) -> None:
         """Take the process and its two ways of speaking."""
         self._name = name
@@ -64,16 +64,16 @@ class Hand:
         self._wire = wire
         self._complaints = complaints
         self._listening = asyncio.create_task(wire.listen())
-        self.hello = Hello()
+        self.hello = HelperInfo()
 
     async def ask(self, op: str, values: dict[str, Any], patience: float) -> dict[str, Any]:
-        """Ask it something; see `Wire.ask`."""
+        """Ask it something; see `HelperLink.ask`."""
         return await self._wire.ask(op, values, patience)
 
     async def greet(self) -> None:
-        """Hear where it is."""
+        """Read where it is."""
         try:
-            self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), Hello)
+            self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), HelperInfo)
         except msgspec.ValidationError as error:
             words = f"what it says of itself is not understood: {error}"
             raise _ended(self._name, words) from error
@@ -94,9 +94,9 @@ class Hand:
             self._process.kill()
 
     async def leave(self) -> None:
-        """Let it end by itself, which it does when nobody speaks to it any more."""
+        """Close its input; it then ends by itself."""
         self._wire.close()
-        # Also if we are called off, which would otherwise end each wait at once.
+        # Also if we are cancelled, which would otherwise end each wait at once.
         with anyio.CancelScope(shield=True):
             await _end(self._process)
             self._listening.cancel()
@@ -104,8 +104,8 @@ class Hand:
             await asyncio.gather(self._listening, self._complaints, return_exceptions=True)
 
 
-class Boot:
-    """How the program gets to a site and is started there."""
+class HelperStart:
+    """Installs the program at a site and starts it."""
 
     def __init__(self, name: str, python: str, folder: str, program: bytes) -> None:
         """Take the site's name, its Python, the folder there, and the program."""
@@ -116,21 +116,21 @@ class Boot:
         self.digest = hashlib.sha256(program).hexdigest()
 
     @contextlib.asynccontextmanager
-    async def begin(self, shell: Shell, on_news: News) -> AsyncIterator[Hand]:
+    async def begin(self, shell: Shell, on_news: News) -> AsyncIterator[LoginHelper]:
         """Start the program; it is let go at the end."""
         process = await shell.start(self._command())
         try:
             complaints = asyncio.create_task(_last_words(process.stderr))
             wire = await self._deliver(process, complaints, on_news)
-            hand = Hand(self._name, process, wire, complaints)
+            helper = LoginHelper(self._name, process, wire, complaints)
         except BaseException:
             await _end(process)
             raise
         try:
-            await hand.greet()
-            yield hand
+            await helper.greet()
+            yield helper
         finally:
-            await hand.leave()
+            await helper.leave()
 
     def _command(self) -> list[str]:
         # On one line: there are login shells that take no line end within quotes.
@@ -140,10 +140,10 @@ class Boot:
 
     async def _deliver(
         self, process: Process, complaints: asyncio.Task[str], on_news: News
-    ) -> Wire:
+    ) -> HelperLink:
         if process.stdin is None or process.stdout is None:
             raise errors.PilotageError("the shell gave no pipes")
-        wire = Wire(self._name, process.stdout, process.stdin, on_news)
+        wire = HelperLink(self._name, process.stdout, process.stdin, on_news)
         try:
             async with asyncio.timeout(_BOOT_S):
                 word, more = await _sign(process.stdout)
@@ -220,7 +220,7 @@ _KINDS: dict[str, type[errors.PilotageError]] = {
 }
 
 
-class Wire:
+class HelperLink:
     """One connection to the program: questions are numbered, so answers may come in any order."""
 
     def __init__(
@@ -230,7 +230,7 @@ class Wire:
         writer: StreamWriter,
         on_news: Callable[[list[dict[str, Any]]], None],
     ) -> None:
-        """Take the name of the site, both ends, and who hears of news."""
+        """Take the name of the site, both ends, and the listener for messages."""
         self._name = name
         self._reader = reader
         self._writer = writer
@@ -273,7 +273,7 @@ class Wire:
             self.close()
 
     def close(self) -> None:
-        """Tell everybody who waits that no answer will come."""
+        """Fail all calls that wait for an answer."""
         self._over = True
         for answer in self._asked.values():
             if not answer.done():
@@ -322,7 +322,7 @@ async def unpack(reader: StreamReader) -> dict[str, Any] | None:
 
 
 def _news(told: object) -> list[dict[str, Any]]:
-    """Check what is told unasked: nobody knows who is at the other end."""
+    """Check unsolicited messages: the other end is not trusted."""
     found: list[Any] = told if isinstance(told, list) else [told]
     if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found):
         raise errors.Unavailable("what arrives is no news")

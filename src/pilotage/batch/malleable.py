@@ -1,4 +1,4 @@
-"""The shape of a job: of the nodes and times that it may have, those that fit a gap. Pure.
+"""Sizes of malleable jobs: nodes and time that fit a gap (pure functions).
 
 A job that can be of any size within bounds is *malleable*: on a machine that is being drained, or
 kept for a large job, it may run where others have to wait. The batch system says when how many
@@ -7,7 +7,7 @@ nodes are free and for how long; here it is decided what to ask it for.
 * What starts at once comes before what starts later, and then the most node-seconds count: such
   a job does more in a larger place, and a place that it leaves empty is lost.
 * If nothing starts at once, it is what has the work done soonest, or else what starts soonest.
-* If nobody can say what is free, it is the most: that is what the job would ask for if it had no
+* If the free capacity is unknown, it is the most: that is what the job would ask for if it had no
   choice, and a batch system that plans by itself makes the best of it.
 * If all is known and nothing fits, it is the least, which some day fits first.
 """
@@ -28,8 +28,8 @@ _GRAIN_S = 60.0
 _MARGIN_S = 30.0
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job may be."""
+class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes in which a job may run."""
 
     nodes_least: int
     nodes_most: int
@@ -42,8 +42,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     longer: float = 0.0
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue gives to one job, whatever is free."""
+class QueueBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a queue gives to one job, whatever is free."""
 
     nodes: float = math.inf
     #: Seconds: the most, and what a job has that does not say.
@@ -52,7 +52,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """So many nodes are free from one moment to another."""
+    """Nodes that are free from one moment to another."""
 
     nodes: int
     start: float
@@ -60,18 +60,18 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job has got; it is part of what is written down before the batch system is asked."""
+    """The size chosen for a job; it is recorded before the batch system is asked."""
 
     nodes: int
     #: Seconds of wall time; nothing means what the queue gives.
     time: float | None = None
-    #: When it is expected to start, if anybody can say.
+    #: When it is expected to start, if that is known.
     start: float | None = None
-    #: Why it is this one, for people.
+    #: Why this size was chosen, for people.
     why: str = ""
 
 
-def bounded(ask: Ask, bounds: Bounds) -> Ask:
+def bounded(ask: SizeRange, bounds: QueueBounds) -> SizeRange:
     """Leave away of a range what a queue never gives; what does not fit at all stays as it is."""
     nodes = min(ask.nodes_most, bounds.nodes)
     time = min(ask.time_most, _minutes(bounds.time) - ask.longer)
@@ -80,10 +80,10 @@ def bounded(ask: Ask, bounds: Bounds) -> Ask:
     return msgspec.structs.replace(ask, nodes_most=int(nodes), time_most=time)
 
 
-def best(ask: Ask, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[Fit]:
+def best(ask: SizeRange, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[Fit]:
     """Name the shapes that are best, the best of them first; none if nothing fits.
 
-    Of several the last is one that starts later, if there is one: nobody but the batch system
+    Of several the last is one that starts later, if there is one: only the batch system
     knows for certain what starts at once.
     """
     found = _at(ask, gaps, now, now)[: max(1, count - 1)]
@@ -92,20 +92,20 @@ def best(ask: Ask, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[F
     return found
 
 
-def choose(ask: Ask, gaps: Sequence[Gap] | None, now: float) -> Fit:
-    """Choose a shape; without gaps nobody can say what is free."""
+def choose(ask: SizeRange, gaps: Sequence[Gap] | None, now: float) -> Fit:
+    """Choose a shape; without gaps the free capacity is unknown."""
     if gaps is None:
-        return most(ask, "nobody can say what is free")
+        return most(ask, "the free capacity is unknown")
     return next(iter(best(ask, gaps, now)), None) or least(ask)
 
 
-def most(ask: Ask, why: str) -> Fit:
+def most(ask: SizeRange, why: str) -> Fit:
     """Return the largest shape."""
     words = say(ask.nodes_most, ask.time_most)
     return Fit(nodes=ask.nodes_most, time=ask.time_most, why=f"{words}, the most: {why}")
 
 
-def least(ask: Ask) -> Fit:
+def least(ask: SizeRange) -> Fit:
     """Return the smallest shape in which the work can be done, the narrowest of them."""
     narrow = math.ceil(ask.work / ask.time_most) if ask.time_most else 0
     nodes = min(ask.nodes_most, max(ask.nodes_least, narrow))
@@ -119,7 +119,7 @@ def say(nodes: int, time: float) -> str:
     return words if math.isinf(time) else f"{words} for {units.for_people(time)}"
 
 
-def _at(ask: Ask, gaps: Iterable[Gap], start: float, now: float) -> list[Fit]:
+def _at(ask: SizeRange, gaps: Iterable[Gap], start: float, now: float) -> list[Fit]:
     """Name the shapes that can start at a moment, the largest first."""
     ends: dict[float, int] = {}
     for gap in gaps:
@@ -136,7 +136,7 @@ def _at(ask: Ask, gaps: Iterable[Gap], start: float, now: float) -> list[Fit]:
     return [_fit(nodes, time, start, now) for _, nodes, time in dict.fromkeys(found)]
 
 
-def _later(ask: Ask, gaps: Sequence[Gap], now: float) -> Fit | None:
+def _later(ask: SizeRange, gaps: Sequence[Gap], now: float) -> Fit | None:
     """Find what has the work done soonest, or starts soonest."""
     best: tuple[float, Fit] | None = None
     for start in _starts(gaps, now):
@@ -158,7 +158,7 @@ def _starts(gaps: Iterable[Gap], now: float) -> Iterator[float]:
 
 
 def _usable(seconds: float, longer: float) -> float:
-    """Say how long a job may be that runs in a gap, in whole minutes as it is asked for."""
+    """Return how long a job may be that runs in a gap, in whole minutes as it is asked for."""
     return _minutes(seconds - _MARGIN_S) - longer
 
 
@@ -174,7 +174,7 @@ def _fit(nodes: int, time: float, start: float, now: float) -> Fit:
     )  # fmt: skip
 
 
-# -- what is taken from gaps -----------------------------------------------------------------------
+# -- booked gaps ----------------------------------------------------------------------------------
 
 
 def book(gaps: Sequence[Gap], fit: Fit, longer: float) -> list[Gap]:

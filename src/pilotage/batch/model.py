@@ -1,4 +1,4 @@
-"""What is known of a site: the file that describes it, closed and checked."""
+"""Settings of a site: the file that describes it, checked strictly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEVER = (
 
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What jobs and pilots ask the batch system for unless they say otherwise."""
+    """Requests to the batch system for jobs and pilots that do not set their own."""
 
     #: Queue or partition.
     queue: str = ""
@@ -39,7 +39,7 @@ class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     time: str = ""
 
 
-class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SiteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `sites/NAME.toml`."""
 
     #: What runs jobs there: a name of ours, of a plug-in, or `package.module:Class` of one.
@@ -96,7 +96,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     #: The name by which worker nodes reach the login node; empty means the name it has itself.
     login: str = ""
     defaults: Defaults = Defaults()
-    #: What a plug-in for `batch` is told.
+    #: Settings of a plug-in for `batch`.
     plugin: dict[str, str | int | float | bool] = {}
 
 
@@ -107,7 +107,7 @@ _MEASURES: tuple[tuple[str, Callable[[str], float], bool], ...] = (
 )  # fmt: skip
 
 
-def check(name: str, site: Site) -> None:
+def check(name: str, site: SiteSettings) -> None:
     """Raise `ConfigError` for what cannot be."""
     if not NAME.fullmatch(name) or name == "local":
         message = f"{name!r} cannot be the name of a site"
@@ -136,7 +136,7 @@ def check(name: str, site: Site) -> None:
         raise errors.ConfigError(f"site {name}: {site.host!r} is no host", keys=("host",))
 
 
-def check_batch(site: Site) -> None:
+def check_batch(site: SiteSettings) -> None:
     """Raise `ConfigError` for a batch system that is neither ours nor a plug-in."""
     if site.batch in known.OURS:
         if site.plugin:

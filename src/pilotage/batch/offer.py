@@ -1,11 +1,11 @@
-"""The batch queue of a site, as the matchmaker sees it."""
+"""The batch queue of a site, described to the matchmaker."""
 
 from __future__ import annotations
 
 import math
 
 from pilotage.base import units
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.job.model import State
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark
@@ -14,7 +14,7 @@ from pilotage.match.wish import ONLY_APPLICATIONS
 _ANY = 1 << 40
 
 
-def place_of(name: str, number: int, site: Site) -> Place:
+def place_of(name: str, number: int, site: SiteSettings) -> Place:
     """Describe the batch queue of a site to the matchmaker."""
     memory = units.size(site.memory) if site.memory else _ANY
     cpus = site.cpus or _ANY

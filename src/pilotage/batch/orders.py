@@ -1,4 +1,4 @@
-"""From jobs to orders: which of them go together, and what is asked of the batch system."""
+"""Orders for batch jobs: grouped into arrays; malleable jobs are fitted to free nodes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import msgspec
 from pilotage.base import errors, units
 from pilotage.batch import job, submission
 from pilotage.batch import malleable as shape
-from pilotage.batch.driver import Driver
-from pilotage.batch.held import Attempt, House
-from pilotage.batch.job import Guest
-from pilotage.batch.login import Hello
-from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
-from pilotage.batch.model import Site
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.held import Attempt, HeldJobs
+from pilotage.batch.job import BatchJob
+from pilotage.batch.login import HelperInfo
+from pilotage.batch.malleable import Fit, Gap, QueueBounds, SizeRange
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.system import known
-from pilotage.batch.system.model import BatchError, Order, Windows
+from pilotage.batch.system.model import BatchError, BatchOrder, Windows
 from pilotage.job.model import JobSpec, Shape
 
 #: A batch job has so much longer than its payload, in seconds: the evidence must be written.
 LONGER_S = 60.0
 
 
-def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
+def groups(jobs: Iterable[BatchJob], site: SiteSettings) -> Iterator[list[BatchJob]]:
     """Put jobs together that ask for the same, as many as go into one array."""
-    alike: dict[Any, list[Guest]] = {}
-    for one in guests:
+    alike: dict[Any, list[BatchJob]] = {}
+    for one in jobs:
         spec = one.spec
         shape = (spec.resources, spec.allocation, spec.via, spec.priority)
         alike.setdefault(shape, []).append(one)
@@ -46,12 +46,12 @@ def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
             yield some[at : at + size]
 
 
-def batch_of(spec: JobSpec, site: Site) -> str:
+def batch_of(spec: JobSpec, site: SiteSettings) -> str:
     """Name the batch system that a job goes to."""
     return "local" if spec.via == "direct" else site.batch
 
 
-def check(spec: JobSpec, name: str, site: Site) -> None:
+def check(spec: JobSpec, name: str, site: SiteSettings) -> None:
     """Refuse what the site's file does not allow."""
     for word in spec.allocation.extra:
         if word not in site.allow and word.partition("=")[0] not in site.allow:
@@ -70,16 +70,21 @@ def check(spec: JobSpec, name: str, site: Site) -> None:
 
 
 def order_for(
-    spec: JobSpec, site: Site, hello: Hello, key: str, count: int, fit: Fit | None = None
-) -> Order:
-    """Say what is asked of the batch system for so many equal jobs."""
+    spec: JobSpec,
+    site: SiteSettings,
+    hello: HelperInfo,
+    key: str,
+    count: int,
+    fit: Fit | None = None,
+) -> BatchOrder:
+    """Return the order for `count` equal jobs."""
     asked, needs, defaults = spec.allocation, spec.resources, site.defaults
     usual = units.seconds(defaults.time) if defaults.time else None
     folder = f"{hello.root}/s/{key}"
     program = f"{hello.root}/bin/{hello.version}.pyz"
     # Nothing of the user's own Python is wanted, and looking for it takes time.
     words = shlex.join([site.python, "-I", "-S", program, "job", folder])
-    return Order(
+    return BatchOrder(
         key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder, count=count,
         nodes=asked.nodes, tasks=asked.tasks, cpus=needs.cpus, memory=needs.memory,
         gpus=needs.gpus, time=usual if needs.time is None else needs.time + LONGER_S,
@@ -103,15 +108,15 @@ _ALIKE = ("queue", "tasks", "cpus", "memory", "gpus", "constraint", "reservation
 
 
 def malleable(spec: JobSpec) -> bool:
-    """Say whether a job has a choice."""
+    """Return whether a job may run in several sizes."""
     return spec.allocation.shape != Shape()
 
 
 class _Look(msgspec.Struct):
-    """What was seen of a batch system, and what was concluded from it since."""
+    """The state of a batch system at one time, and gaps and trials computed from it."""
 
     at: float
-    #: Nothing means that nobody can say what is free.
+    #: Nothing if the free capacity is unknown.
     batch: Windows | None = None
     seen: Any = None
     gaps: dict[Hashable, list[Gap]] = {}
@@ -120,33 +125,33 @@ class _Look(msgspec.Struct):
 
 
 class Fitting:
-    """Finds shapes for the jobs of one site."""
+    """Chooses sizes for the malleable jobs of one site."""
 
-    def __init__(self, driver: Driver, house: House) -> None:
-        """Ask by the hand of a driver."""
+    def __init__(self, driver: SubmissionDriver, held: HeldJobs) -> None:
+        """Use the connection of a driver."""
         self._driver = driver
-        self._house = house
+        self._held = held
         self._site = driver.remote.site
         self._turn = asyncio.Lock()
         self._looks: dict[str, _Look] = {}
         #: What attempts have got that the batch system may not show yet.
         self._booked: dict[Attempt, tuple[Fit, float]] = {}
 
-    async def fit(self, guests: Sequence[Guest], hello: Hello) -> Sequence[Guest]:
+    async def fit(self, jobs: Sequence[BatchJob], hello: HelperInfo) -> Sequence[BatchJob]:
         """Give each job its shape; return them."""
         async with self._turn:
-            for one in guests:
+            for one in jobs:
                 fit = await self._choose(one, hello)
                 _log.info("job %s: %s", one.key, fit.why)
                 job.shape(one, fit)
-        return guests
+        return jobs
 
-    async def _choose(self, one: Guest, hello: Hello) -> Fit:
+    async def _choose(self, one: BatchJob, hello: HelperInfo) -> Fit:
         spec = one.spec
         order = order_for(spec, self._site, hello, submission.new_key(), 1)
         look = await self._look(batch_of(spec, self._site))
         if look.batch is None:
-            return _told(spec, shape.choose(self._ask(spec, Bounds()), None, 0.0))
+            return _told(spec, shape.choose(self._ask(spec, QueueBounds()), None, 0.0))
         bounds = look.batch.bounds(look.seen, order)
         ask = shape.bounded(self._ask(spec, bounds), bounds)
         gaps = self._gaps(look, look.batch, order)
@@ -156,12 +161,12 @@ class Fitting:
         self._book(one, fit, ask.longer)
         return _told(spec, fit)
 
-    def _ask(self, spec: JobSpec, bounds: Bounds) -> Ask:
-        """Say what a job may be; what it does not say of time is the site's or the queue's."""
+    def _ask(self, spec: JobSpec, bounds: QueueBounds) -> SizeRange:
+        """Return what a job may be; what it does not say of time is the site's or the queue's."""
         wanted, nodes, time = spec.allocation.shape, spec.allocation.nodes, spec.resources.time
         usual = self._site.defaults.time
         most = time or (units.seconds(usual) if usual else bounds.usual)
-        return Ask(
+        return SizeRange(
             nodes_least=min(nodes, wanted.nodes_least or nodes), nodes_most=nodes,
             time_least=min(most, wanted.time_least or most), time_most=most, work=wanted.work,
             longer=LONGER_S if time or wanted.time_least else 0.0,
@@ -173,16 +178,16 @@ class Fitting:
         """See what is free, or use what was seen a moment ago."""
         now = self._driver.steady()
         known = self._looks.get(name)
-        ended = any(key not in self._house.guests for key in self._booked)
+        ended = any(key not in self._held.jobs for key in self._booked)
         if known is not None and now - known.at < (_BRIEF_S if ended else _LOOK_S):
             return known
         look = self._looks[name] = _Look(now)
         self._booked = {key: one for key, one in self._booked.items() if not self._listed(key)}
-        errands = self._driver.errands
-        batch = errands.shows(name)
+        commands = self._driver.commands
+        batch = commands.shows(name)
         if batch is not None:
             try:
-                look.seen = await errands.see(batch)
+                look.seen = await commands.see(batch)
                 look.at, look.batch = self._driver.steady(), batch
             except (errors.PilotageError, BatchError) as error:
                 _log.warning(
@@ -191,11 +196,11 @@ class Fitting:
         return look
 
     def _listed(self, attempt: Attempt) -> bool:
-        """Say whether a listing has what an attempt got, or nothing is to come of it."""
-        out = self._house.out.get(attempt)
-        return out[0].known if out else attempt not in self._house.guests
+        """Return whether a listing has what an attempt got, or nothing is to come of it."""
+        out = self._held.out.get(attempt)
+        return out[0].known if out else attempt not in self._held.jobs
 
-    def _gaps(self, look: _Look, batch: Windows, order: Order) -> list[Gap]:
+    def _gaps(self, look: _Look, batch: Windows, order: BatchOrder) -> list[Gap]:
         kind = _kind(order)
         if kind not in look.gaps:
             found = batch.gaps(look.seen, order)
@@ -205,8 +210,8 @@ class Fitting:
             )
         return look.gaps[kind]
 
-    def _book(self, one: Guest, fit: Fit, longer: float) -> None:
-        """Let nobody else count on what a job has got."""
+    def _book(self, one: BatchJob, fit: Fit, longer: float) -> None:
+        """Book what a job has got, so that others do not count on it."""
         self._booked[one.attempt] = fit, longer
         for look in self._looks.values():
             look.gaps = {kind: shape.book(gaps, fit, longer) for kind, gaps in look.gaps.items()}
@@ -214,11 +219,11 @@ class Fitting:
     # -- trials ----------------------------------------------------------------------------------
 
     async def _proved(
-        self, look: _Look, order: Order, ask: Ask, fits: Sequence[Fit], now: float
+        self, look: _Look, order: BatchOrder, ask: SizeRange, fits: Sequence[Fit], now: float
     ) -> Fit:
         """Choose the first shape that starts as is thought, or else the one that starts first.
 
-        Of what starts later nobody knows more than the listings, and if others wait the batch
+        Of later starts only the listings are known, and if others wait the batch
         system does not tell of gaps: then it is asked only whether it takes an order at all.
         """
         later: list[tuple[float, Fit]] = []
@@ -241,14 +246,14 @@ class Fitting:
         why = f"{words}, to start in {units.for_people(max(0.0, start - now))}"
         return msgspec.structs.replace(fit, start=start, why=why)
 
-    async def _start(self, look: _Look, order: Order, thought: float) -> float | None:
+    async def _start(self, look: _Look, order: BatchOrder, thought: float) -> float | None:
         """Find out when an order would start; nothing if it is refused."""
         kind = (_kind(order), order.nodes, order.time)
         if look.batch is None or (kind not in look.trials and len(look.trials) >= _TRIALS):
             return thought
         if kind not in look.trials:
             try:
-                look.trials[kind] = await self._driver.errands.trial(look.batch, order)
+                look.trials[kind] = await self._driver.commands.trial(look.batch, order)
             except BatchError as error:
                 _log.info("site %s: %s", self._driver.remote.name, error)
                 look.trials[kind] = None
@@ -257,7 +262,7 @@ class Fitting:
         return look.trials[kind]
 
 
-def _kind(order: Order) -> Hashable:
+def _kind(order: BatchOrder) -> Hashable:
     return tuple(getattr(order, name) for name in _ALIKE)
 
 

@@ -1,4 +1,4 @@
-"""The batch queue of a site as a place: jobs that it gets become batch jobs of their own."""
+"""A batch queue as a place: each job that is matched to it becomes a batch job."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pilotage.base.owner import me
 from pilotage.base.supervise import Background
 from pilotage.batch import job, offer, orders, submission
 from pilotage.batch import records as submissions
-from pilotage.batch.driver import Driver
-from pilotage.batch.ending import Data, Homing
-from pilotage.batch.held import Attempt, House, Telling
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.submission import End, Submission, Work
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.held import Attempt, HeldJobs, ProgressWriter
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.results import JobStaging, ResultFetcher
+from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.job import moves, records, retry, template
 from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
@@ -30,14 +30,14 @@ from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
-from pilotage.run import launch, unchanged
-from pilotage.run.local import Listener
+from pilotage.run import launch
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
 #: Ends and starts that come within this time are written down together, in seconds.
 _BLINK_S = 0.02
-#: How often what running jobs write is looked at, in seconds.
+#: How often the output of running jobs is fetched, in seconds.
 _FOLLOW_S = 1.0
 #: How soon a site that is drained gets nothing more, in seconds.
 _HEED_S = 0.2
@@ -46,16 +46,16 @@ _HEED_S = 0.2
 #: What one job may name or say that cannot be: it must not keep others from being submitted.
 ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 _AGAIN_S = 5.0
-#: An item of an order that nobody may run.
+#: An empty item of an order: nothing to run.
 _EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
 
 
-class Direct:
-    """Takes jobs for a site, has them submitted, and tells how they ended."""
+class BatchPlace:
+    """Claims jobs for a site, stages and submits them, and records how they ended."""
 
     def __init__(
-        self, name: str, driver: Driver, queue: JobQueue, writer: Writer, place: launch.Place,
-        data: Data, listener: Listener,
+        self, name: str, driver: SubmissionDriver, queue: JobQueue, writer: Writer,
+        place: launch.LaunchContext, data: JobStaging, listener: JobListener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
         self._name = name
@@ -66,11 +66,11 @@ class Direct:
         self._launch = place
         self._data = data
         self._listener = listener
-        self._telling = Telling(writer, queue)
+        self._progress = ProgressWriter(writer, queue)
         self.place: Place
-        self._house = House(self._poke)
-        self._homing = Homing(driver.remote, self._house, data, self._telling)
-        self._fitting = orders.Fitting(driver, self._house)
+        self._held = HeldJobs(self._poke)
+        self._results = ResultFetcher(driver.remote, self._held, data, self._progress)
+        self._fitting = orders.Fitting(driver, self._held)
         #: What is wrong with the site, as it was last reported with waiting jobs.
         self._told = ""
         self._beside = Background(_log, f"site {name}")
@@ -86,13 +86,13 @@ class Direct:
                 while True:
                     await self._turn()
         finally:
-            # What is at the site goes on there, and is adopted by the next process.
+            # Jobs at the site continue, and the next process adopts them.
             self._beside.cancel()
 
     # -- before anything -------------------------------------------------------------------------
 
     async def _join(self) -> None:
-        """Tell the matchmaker of this queue, and find what an earlier process left here."""
+        """Register this queue with the matchmaker, and adopt what an earlier process left."""
         found: list[list[tuple[Any, ...]]] = []
 
         def join(ledger: TurnRecords, db: Db, _now: float) -> None:
@@ -112,20 +112,20 @@ class Direct:
         await self._queue.do(join)
         claims = [moves.Claim(*row[:7]) for row in found[-1]]
         specs = await self._specs({claim.spec for claim in claims})
-        for one in await self._guests(claims, specs):
-            self._house.guests[one.attempt] = one
-        loose = dict(self._house.guests)
+        for one in await self._batch_jobs(claims, specs):
+            self._held.jobs[one.attempt] = one
+        loose = dict(self._held.jobs)
         for out in await self._driver.load():
             for work in [work for work in out.works.values() if not work.pilot]:
                 adopted = loose.pop((work.job, work.attempt), None)
                 if adopted is None:
-                    # Its end is on disk already, only the site has not been told.
+                    # Its end is on disk already; only the site does not know it.
                     self._beside.start(self._driver.forget([(out, work)]))
                 else:
-                    self._house.out[adopted.attempt] = (out, work)
+                    self._held.out[adopted.attempt] = (out, work)
                     if out.order.fit is not None:
                         job.shape(adopted, out.order.fit)
-                    self._adopt(adopted, Room(out.root, out.key, work.place))
+                    self._adopt(adopted, ItemFolder(out.root, out.key, work.place))
         # These were claimed, and what claimed them died before it had written the intent down.
         self._begin(list(loose.values()))
 
@@ -135,9 +135,9 @@ class Direct:
         )
         return {number: records.read_spec(body) for number, body in bodies.items()}
 
-    async def _guests(
+    async def _batch_jobs(
         self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
-    ) -> list[Guest]:
+    ) -> list[BatchJob]:
         # What others submit runs elsewhere, and must not lay hands on files of this machine.
         bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
         # Steps of flows have folders of their own; without one there is nothing to ask.
@@ -152,11 +152,11 @@ class Direct:
             spec, binding = specs[claim.spec], records.read_binding(claim.binding)
             own = template.render(spec.cwd, {}) if claim.job in steps else ""
             base = spec.base or self._launch.base
-            made.append(Guest(claim, spec, binding, base, bounds.get(claim.job, ""), own))
+            made.append(BatchJob(claim, spec, binding, base, bounds.get(claim.job, ""), own))
         return made
 
-    def _adopt(self, one: Guest, room: Room) -> None:
-        """Find out anew what a job is to leave; it was ordered by an earlier process."""
+    def _adopt(self, one: BatchJob, room: ItemFolder) -> None:
+        """Recompute the outputs of a job that an earlier process submitted."""
         try:
             job.order(one, room, self._site, self._launch)
         except ODD as error:
@@ -165,17 +165,17 @@ class Direct:
     # -- one turn --------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Say what ended and take what comes next, in one transaction."""
-        ends, self._house.ends = self._house.ends, []
-        began, self._house.began = self._house.began, []
+        """Record ends and claim the next jobs, in one transaction."""
+        ends, self._held.ends = self._held.ends, []
+        began, self._held.began = self._held.began, []
         if began:
-            await self._telling.progress(began, State.RUNNING)
+            await self._progress.progress(began, State.RUNNING)
         ended = [
             EndedJob(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends
         ]
         self._waiting = not ended
         answer = self._queue.exchange(self.place.number, ended, park=not ended)
-        if self._waiting and self._house.stirred:
+        if self._waiting and self._held.stirred:
             self._queue.nudge(self.place.number)
         granted = await answer
         self._waiting = False
@@ -186,20 +186,20 @@ class Direct:
         self._stop(granted.stops)
 
     def _poke(self) -> None:
-        """Have what is new written down in a moment, with what else comes until then."""
+        """Schedule a turn; changes within a moment are written together."""
         asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
 
     def _nudge(self) -> None:
-        if self._waiting and self._house.stirred:
+        if self._waiting and self._held.stirred:
             self._waiting = False
             self._queue.nudge(self.place.number)
 
-    def _let_go(self, ended: Sequence[Guest]) -> None:
+    def _let_go(self, ended: Sequence[BatchJob]) -> None:
         """Forget jobs whose ends are on disk, here and at the site."""
         crash.point("site.finished")
         out = []
         for one in ended:
-            if found := self._house.leave(one):
+            if found := self._held.leave(one):
                 out.append(found)
             if one.claim.rule:
                 self._listener.ended(one.claim.rule, one.claim.job)
@@ -210,22 +210,22 @@ class Direct:
     # -- to the site -----------------------------------------------------------------------------
 
     async def _take(self, granted: Granted) -> None:
-        fresh = await self._guests(granted.claims, granted.specs)
-        self._house.guests.update({one.attempt: one for one in fresh})
+        fresh = await self._batch_jobs(granted.claims, granted.specs)
+        self._held.jobs.update({one.attempt: one for one in fresh})
         if trouble := self._trouble:
-            self._beside.start(self._telling.say([one.attempt for one in fresh], trouble))
+            self._beside.start(self._progress.say([one.attempt for one in fresh], trouble))
         self._begin(fresh)
 
-    def _begin(self, guests: list[Guest]) -> None:
-        for some in orders.groups(guests, self._site):
+    def _begin(self, jobs: list[BatchJob]) -> None:
+        for some in orders.groups(jobs, self._site):
             self._beside.start(self._send(some))
 
-    async def _send(self, guests: list[Guest]) -> None:
-        """Bring the data of jobs to the site, and submit them."""
-        if not any(self._data.brings(one) for one in guests):
-            await self._submit(guests)
+    async def _send(self, jobs: list[BatchJob]) -> None:
+        """Stage the data of jobs to the site, and submit them."""
+        if not any(self._data.brings(one) for one in jobs):
+            await self._submit(jobs)
             return
-        coming = {asyncio.create_task(self._bring(one)): one for one in guests}
+        coming = {asyncio.create_task(self._bring(one)): one for one in jobs}
         until = asyncio.FIRST_COMPLETED if self._data.apart else asyncio.ALL_COMPLETED
         try:
             while coming:
@@ -239,45 +239,45 @@ class Direct:
             for task in coming:
                 task.cancel()
 
-    def _ready(self, one: Guest, task: asyncio.Task[bool]) -> bool:
-        """Say whether the data of a job is there; what nobody foresaw is the end of it alone."""
+    def _ready(self, one: BatchJob, task: asyncio.Task[bool]) -> bool:
+        """Return whether the data of a job is staged; an unexpected error fails only this job."""
         error = task.exception()
         if error is None:
             return task.result()
         _log.error("job %s: its data cannot be brought", one.key, exc_info=error)
-        self._house.finish(
+        self._held.finish(
             one,
             retry.AttemptEnd(ok=False, message=f"cannot start: {error!r}", cause=Cause.NOT_STARTED),
         )
         return False
 
-    async def _submit(self, guests: list[Guest]) -> None:
-        """Submit jobs whose data is there; those that have a choice get their shape now."""
-        free = [one for one in guests if orders.malleable(one.spec)]
+    async def _submit(self, jobs: list[BatchJob]) -> None:
+        """Submit jobs whose data is there; malleable jobs get their size now."""
+        free = [one for one in jobs if orders.malleable(one.spec)]
         if not free:
-            await self._ask(guests)
+            await self._ask(jobs)
             return
         hello = await self._remote.ready()
         await self._fitting.fit(free, hello)
         unfit = [one.attempt for one in free if not await self._shaped(one)]
-        ready = [one for one in guests if one.attempt not in unfit]
+        ready = [one for one in jobs if one.attempt not in unfit]
         for some in orders.groups(ready, self._site):
             await self._ask(some)
 
-    async def _shaped(self, one: Guest) -> bool:
-        """Have what a job runs written for its shape; say whether it may go on."""
-        while not self._house.called_off(one):
+    async def _shaped(self, one: BatchJob) -> bool:
+        """Write the program of a job for its size; return whether it may continue."""
+        while not self._held.cancelled(one):
             had = await self._try(one, self._data.shaped(one), "it waits")
             if had is not None:
                 return had
         return False
 
-    async def _ask(self, guests: list[Guest]) -> None:
-        """Submit jobs that ask for the same."""
+    async def _ask(self, jobs: list[BatchJob]) -> None:
+        """Submit jobs with equal requests as one array."""
         hello = await self._remote.ready()
-        guests = [one for one in guests if not self._house.called_off(one)]
+        jobs = [one for one in jobs if not self._held.cancelled(one)]
         key = submission.new_key()
-        ready, items = self._orders(guests, hello.root, key)
+        ready, items = self._orders(jobs, hello.root, key)
         if not ready:
             return
         declared = {
@@ -287,28 +287,28 @@ class Direct:
         }
         if declared:
             await self._writer.run(lambda db: moves.declare(db, declared))
-        works = [Work(place, *one.attempt) for place, one in enumerate(ready)]
+        works = [ArrayTask(place, *one.attempt) for place, one in enumerate(ready)]
         first = ready[0].spec
         order = orders.order_for(first, self._site, hello, key, len(ready), ready[0].fit)
         out = await self._driver.submit(orders.batch_of(first, self._site), order, works, items)
         for work in works:
-            self._house.out[work.job, work.attempt] = (out, work)
-        if late := [(out, work) for work in works if (work.job, work.attempt) in self._house.stops]:
+            self._held.out[work.job, work.attempt] = (out, work)
+        if late := [(out, work) for work in works if (work.job, work.attempt) in self._held.stops]:
             await self._driver.stop(late)
 
     def _orders(
-        self, guests: list[Guest], root: str, key: str
-    ) -> tuple[list[Guest], list[dict[str, Any]]]:
+        self, jobs: list[BatchJob], root: str, key: str
+    ) -> tuple[list[BatchJob], list[dict[str, Any]]]:
         """Write the orders of jobs; those for which that cannot be done have ended."""
-        ready: list[Guest] = []
+        ready: list[BatchJob] = []
         items: list[dict[str, Any]] = []
-        for one in guests:
+        for one in jobs:
             try:
                 orders.check(one.spec, self._name, self._site)
-                room = Room(root, key, len(ready))
+                room = ItemFolder(root, key, len(ready))
                 items.append(job.order(one, room, self._site, self._launch))
             except ODD as error:
-                self._house.finish(
+                self._held.finish(
                     one,
                     retry.AttemptEnd(
                         ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
@@ -320,18 +320,18 @@ class Direct:
             self._listener.started(one.claim, one.binding, paths)
         return ready, items
 
-    async def _bring(self, one: Guest) -> bool:
-        """Have what a job reads at the site; say whether the job may go on."""
-        ready = await self._house.while_wanted(one, self._persist(one))
-        return not self._house.called_off(one) and bool(ready)
+    async def _bring(self, one: BatchJob) -> bool:
+        """Stage the inputs of a job; return whether it may continue."""
+        ready = await self._held.while_wanted(one, self._persist(one))
+        return not self._held.cancelled(one) and bool(ready)
 
-    async def _persist(self, one: Guest) -> bool:
-        while not self._house.called_off(one):
+    async def _persist(self, one: BatchJob) -> bool:
+        while not self._held.cancelled(one):
             # All of a file may have to be read for it.
             if objection := await anyio.to_thread.run_sync(
-                unchanged.objection, one.binding, one.spec.on_change
+                launch.objection, one.binding, one.spec.on_change
             ):
-                self._house.finish(
+                self._held.finish(
                     one,
                     retry.AttemptEnd(
                         ok=False, message=objection, cause=Cause.INPUT, call_off=objection
@@ -343,20 +343,20 @@ class Direct:
                 return had
         return False
 
-    async def _have(self, one: Guest) -> None:
+    async def _have(self, one: BatchJob) -> None:
         await self._remote.ready()
         await self._data.bring(one)
 
-    async def _try(self, one: Guest, act: Awaitable[None], waits: str) -> bool | None:
-        """Say whether what a job needs could be done; nothing if it must be tried again."""
+    async def _try(self, one: BatchJob, act: Awaitable[None], waits: str) -> bool | None:
+        """Return whether a step succeeded; nothing if it must be retried."""
         try:
             await act
         except errors.Unavailable as error:
-            await self._telling.say([one.attempt], f"{waits}: {error}")
+            await self._progress.say([one.attempt], f"{waits}: {error}")
             await asyncio.sleep(_AGAIN_S)
             return None
         except ODD as error:
-            self._house.finish(
+            self._held.finish(
                 one,
                 retry.AttemptEnd(
                     ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
@@ -366,8 +366,8 @@ class Direct:
         return True
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
-        """Write the orders of jobs anew, under another key."""
-        live = {work.place: self._house.guests.get((work.job, work.attempt)) for work in one.live}
+        """Return the orders of jobs, rewritten for another key."""
+        live = {work.place: self._held.jobs.get((work.job, work.attempt)) for work in one.live}
         items = []
         for place in range(one.order.count):
             found = live.get(place)
@@ -375,10 +375,10 @@ class Direct:
                 items.append(_EMPTY)
                 continue
             try:
-                room = Room(one.root, key, place)
+                room = ItemFolder(one.root, key, place)
                 items.append(job.order(found, room, self._site, self._launch))
             except ODD as error:
-                self._house.finish(
+                self._held.finish(
                     found,
                     retry.AttemptEnd(
                         ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
@@ -389,24 +389,24 @@ class Direct:
 
     # -- what the driver says --------------------------------------------------------------------
 
-    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
-        """Hear that jobs run."""
+    def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
+        """Note that jobs run."""
         del words
-        self._house.begin([(work.job, work.attempt) for _, work in works])
+        self._held.begin([(work.job, work.attempt) for _, work in works])
 
     def taken(self, one: Submission) -> None:
-        """Hear that the batch system has jobs."""
+        """Note that the batch system accepted jobs."""
         why = one.order.fit.why if one.order.fit else ""
         for words, attempts in self._waiting_in(one, why).items():
-            self._beside.start(self._telling.progress(attempts, State.SUBMITTED, words))
+            self._beside.start(self._progress.progress(attempts, State.SUBMITTED, words))
 
     def said(self, one: Submission, words: str) -> None:
-        """Hear what is said of jobs that wait to run."""
+        """Note why jobs wait."""
         for told, attempts in self._waiting_in(one, words).items():
-            self._beside.start(self._telling.say(attempts, told))
+            self._beside.start(self._progress.say(attempts, told))
 
     def _waiting_in(self, one: Submission, words: str) -> dict[str, list[Attempt]]:
-        """Group what waits by what is said of it, or else of all."""
+        """Group waiting attempts by their reason."""
         found: dict[str, list[Attempt]] = {}
         for work in one.live:
             if not work.began:
@@ -414,37 +414,37 @@ class Direct:
                 found.setdefault(told, []).append((work.job, work.attempt))
         return found
 
-    def over(self, one: Submission, work: Work, end: End) -> None:
-        """Hear that a job is over at the site."""
-        found = self._house.guests.get((work.job, work.attempt))
+    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
+        """Note that a job is over at the site."""
+        found = self._held.jobs.get((work.job, work.attempt))
         if found is None:
             self._beside.start(self._driver.forget([(one, work)]))
         else:
-            self._beside.start(self._close(found, Room(one.root, one.key, work.place), end))
+            self._beside.start(self._close(found, ItemFolder(one.root, one.key, work.place), end))
 
-    async def _close(self, one: Guest, room: Room, end: End) -> None:
+    async def _close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> None:
         try:
-            closed = await self._homing.close(one, room, end)
+            closed = await self._results.close(one, room, end)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
-            # A job whose end nobody writes down would stay for ever, and nobody would know why.
+            # A job whose end is not recorded would stay for ever without a reason.
             _log.exception("job %s: what it left cannot be seen to", one.key)
-            message = f"its results cannot be brought home: {error!r}"
+            message = f"its results cannot be fetched: {error!r}"
             closed = retry.AttemptEnd(ok=False, message=message, cause=Cause.LOST)
-        self._house.finish(one, closed)
+        self._held.finish(one, closed)
 
     # -- stop, and follow ------------------------------------------------------------------------
 
     def _stop(self, stops: Iterable[Stop]) -> None:
-        """End the jobs that a person or the matchmaker wants ended."""
-        unstopped = self._house.guests.keys() - self._house.stops.keys()
+        """Stop jobs that were cancelled or preempted."""
+        unstopped = self._held.jobs.keys() - self._held.stops.keys()
         fresh = [stop for stop in stops if (stop.job, stop.attempt) in unstopped]
-        self._house.stop({(stop.job, stop.attempt): stop.words for stop in fresh})
-        out = [self._house.out.get((stop.job, stop.attempt)) for stop in fresh]
+        self._held.stop({(stop.job, stop.attempt): stop.words for stop in fresh})
+        out = [self._held.out.get((stop.job, stop.attempt)) for stop in fresh]
         if known := [one for one in out if one is not None]:
             self._beside.start(self._driver.stop(known))
 
     async def _look(self) -> None:
-        """Look after what is at the site, and hear whether it is to take more."""
+        """Fetch logs periodically, and follow requests to drain the site."""
         since = 0.0
         while True:
             await anyio.sleep(_HEED_S)
@@ -466,28 +466,28 @@ class Direct:
         return f"its site has trouble: {self._told}" if self._told else ""
 
     async def _follow(self) -> None:
-        """Bring home what running jobs write, and tell what keeps the others."""
+        """Fetch output of running jobs, and record why the others wait."""
         await self._explain()
         writing = [
-            (one, Room(out.root, out.key, work.place))
-            for attempt, (out, work) in self._house.out.items()
-            if work.began and not work.over and (one := self._house.guests.get(attempt))
+            (one, ItemFolder(out.root, out.key, work.place))
+            for attempt, (out, work) in self._held.out.items()
+            if work.began and not work.over and (one := self._held.jobs.get(attempt))
         ]
         if writing and self._driver.remote.up:
             with contextlib.suppress(*ODD):
                 await self._data.logs(writing)
 
     async def _explain(self) -> None:
-        """Tell with each job that does not run what is wrong with its site, when that changes."""
+        """Record the trouble of the site with each job that does not run, when it changes."""
         trouble = self._driver.remote.trouble or self._driver.trouble
         if trouble == self._told:
             return
         self._told = trouble
         by_words: dict[str, list[Attempt]] = {}
-        for attempt in self._house.guests:
-            out, work = self._house.out.get(attempt, (None, None))
+        for attempt in self._held.jobs:
+            out, work = self._held.out.get(attempt, (None, None))
             if work is None or not work.began:
                 usual = out.say(self._name, work.words) if out and work else ""
                 by_words.setdefault(self._trouble or usual, []).append(attempt)
         for words, attempts in by_words.items():
-            await self._telling.say(attempts, words)
+            await self._progress.say(attempts, words)

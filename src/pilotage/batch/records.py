@@ -8,14 +8,14 @@ from typing import Literal
 import msgspec
 
 from pilotage.base import text
-from pilotage.batch.submission import Submission, Work
-from pilotage.batch.system.model import Order
+from pilotage.batch.submission import ArrayTask, Submission
+from pilotage.batch.system.model import BatchOrder
 from pilotage.match.place import queue_mark
 from pilotage.store import Db
 
 #: Characters of a reason that are kept.
 _LONGEST = 400
-_order = msgspec.json.Decoder(Order)
+_order = msgspec.json.Decoder(BatchOrder)
 
 
 def number(db: Db, site: str) -> int:
@@ -29,7 +29,7 @@ def show(db: Db, site: str, trouble: str, since: float, facts: str, now: float) 
 
 
 def steps(db: Db, jobs: Sequence[int]) -> frozenset[int]:
-    """Say which of some jobs are steps of workflows: this hub has written their paths itself."""
+    """Return which of some jobs are steps of workflows: this hub has written their paths itself."""
     return frozenset(row[0] for row in db.rows("flow_jobs_among", jobs=text.dump(list(jobs))))
 
 
@@ -39,7 +39,7 @@ def asked(db: Db, site: str) -> str:
 
 
 def ask(db: Db, site: str, asked: str, *, by: str, why: str, now: float) -> None:
-    """Have a site drained, or take work again; who asked first, when and why is kept."""
+    """Drain a site, or let it take work again; the first request is kept."""
     db.run("site_ask", name=site, asked=asked, by=by, why=why[:_LONGEST], now=now)
 
 
@@ -56,14 +56,14 @@ def stand(db: Db, site: str, way: Literal["batch", "agent"]) -> bool:
 def begin(db: Db, sites: Sequence[str]) -> None:
     """Begin with the sites that have files: names are free again whose owner is gone.
 
-    Jobs that are at other sites hear that nobody looks after them.
+    Jobs at other sites are marked as unattended.
     """
     db.run("site_release", files=text.dump(list(sites)))
     db.run("job_stranded", marks=text.dump([queue_mark(site) for site in sites]))
 
 
 def intend(
-    db: Db, site: str, batch: str, order: Order, works: Sequence[Work], now: float
+    db: Db, site: str, batch: str, order: BatchOrder, works: Sequence[ArrayTask], now: float
 ) -> Submission:
     """Write down what is about to be submitted."""
     row = int(
@@ -77,8 +77,8 @@ def intend(
     return Submission(row, order.key, batch, order, works=by_place, created=now)
 
 
-def renew(db: Db, one: Submission, order: Order, now: float) -> None:
-    """Write down that a submission is tried anew, under another key, and that this one is over."""
+def renew(db: Db, one: Submission, order: BatchOrder, now: float) -> None:
+    """Write down that a submission is retried under another key, and that this one is over."""
     db.run("submission_renew", id=one.id, key=order.key, body=_body(order))
     db.run("submission_former", id=one.id, key=one.key, body=_body(one.order), now=now)
 
@@ -101,7 +101,7 @@ def close(db: Db, ended: Iterable[tuple[int, int]], now: float) -> None:
 
 
 def closed(db: Db, keys: Sequence[str]) -> list[str]:
-    """Say which of these submissions are over."""
+    """Return which of these submissions are over."""
     return [key for (key,) in db.rows("submission_closed", keys=text.dump(keys))]
 
 
@@ -114,9 +114,9 @@ def load(db: Db, site: str) -> list[Submission]:
             row, key, batch, _order.decode(body), known, given, tries, created=made, sent=True
         )
     for row, place, job, attempt, pilot in db.rows("submitted_out", site=site):
-        found[row].works[place] = Work(place, job or 0, attempt or 0, pilot or 0)
+        found[row].works[place] = ArrayTask(place, job or 0, attempt or 0, pilot or 0)
     return list(found.values())
 
 
-def _body(order: Order) -> str:
+def _body(order: BatchOrder) -> str:
     return msgspec.json.encode(order).decode()

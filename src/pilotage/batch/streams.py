@@ -1,4 +1,4 @@
-"""What jobs at a site write to their two streams, brought home piece by piece."""
+"""Standard output and error of jobs at a site, fetched while they run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.remote import Remote
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.job import BatchJob, ItemFolder
 from pilotage.job import moves
 from pilotage.run import output
 
 _STREAMS = ("stdout", "stderr")
-#: Bytes of one stream that are brought home, in all and at once.
+#: Bytes of one stream that are fetched, in all and at once.
 _MOST = 10 << 20
 _AT_ONCE = 1 << 20
 #: Jobs whose streams are asked for together.
@@ -22,21 +22,23 @@ _TOGETHER = 64
 
 
 class Streams:
-    """Brings home what all jobs of a site write."""
+    """Fetches the output of all jobs of a site."""
 
-    def __init__(self, remote: Remote, state: Path) -> None:
+    def __init__(self, remote: SiteConnection, state: Path) -> None:
         """Keep it with the attempts of the project whose state folder is `state`."""
         self._remote = remote
         self._jobs = str(state / "jobs")
 
-    async def bring(self, some: Sequence[tuple[Guest, Room]]) -> None:
-        """Bring home what jobs have written so far."""
+    async def bring(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
+        """Fetch what jobs have written so far."""
         for at in range(0, len(some), _TOGETHER):
             left = list(some[at : at + _TOGETHER])
             while left:
                 left = await self._next(left)
 
-    async def _next(self, some: list[tuple[Guest, Room]]) -> list[tuple[Guest, Room]]:
+    async def _next(
+        self, some: list[tuple[BatchJob, ItemFolder]]
+    ) -> list[tuple[BatchJob, ItemFolder]]:
         """Bring the next piece of each; return those of which there may be more."""
         streams = [(one, room, name) for one, room in some for name in _STREAMS]
         sizes = [_size(self._file(one, name)) for one, _, name in streams]
@@ -47,7 +49,7 @@ class Streams:
         ]
         tails = (await self._remote.call("tails", files=wanted))["tails"]
 
-        def write() -> list[tuple[Guest, Room]]:
+        def write() -> list[tuple[BatchJob, ItemFolder]]:
             again = {}
             for (one, room, name), at, data in zip(streams, sizes, tails, strict=True):
                 if data and at < _MOST:
@@ -59,7 +61,7 @@ class Streams:
 
         return await anyio.to_thread.run_sync(write)
 
-    def _file(self, one: Guest, name: str) -> str:
+    def _file(self, one: BatchJob, name: str) -> str:
         return f"{moves.attempt_dir(self._jobs, one.claim.job, one.claim.attempt)}/{name}"
 
 

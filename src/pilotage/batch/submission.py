@@ -1,4 +1,4 @@
-"""What was asked of a batch system, and what a listing lets one conclude of it: pure."""
+"""Submissions to a batch system, and what a listing tells about them (pure functions)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pilotage.batch.system.model import Cause, Item, Order, Phase
+from pilotage.batch.system.model import BatchItem, BatchOrder, EndCause, Phase
 
 #: Listings in a row that must be without something before it counts as gone.
 _EMPTY = 2
 _ABSENT = 3
 #: How long the evidence of an end may take to be seen after the scheduler speaks of it, and how
-#: long the scheduler's word may take after evidence that somebody else ended it, in seconds.
+#: long the scheduler's word may take after evidence that something else ended it, in seconds.
 LINGER_S = 15.0
-#: Each time that a submission is refused, the next try takes a settle time longer, up to so many.
+#: After each refusal the next try waits one settle time longer, up to this many.
 _LONGEST = 10
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _PART = re.compile(r"[_.][0-9]+$", re.ASCII)
@@ -29,8 +29,8 @@ def new_key() -> str:
     return "pl" + "".join(secrets.choice(_LETTERS) for _ in range(13))
 
 
-class Work(msgspec.Struct):
-    """One of what a submission is for."""
+class ArrayTask(msgspec.Struct):
+    """One task of a submission: an attempt of a job, or a pilot."""
 
     #: Its number in the array.
     place: int
@@ -54,9 +54,9 @@ class Work(msgspec.Struct):
     pulse_since: float = 0.0
     #: What the batch system says of it while it waits there.
     words: str = ""
-    #: Whether somebody wants it to end.
+    #: Whether its end was requested.
     stopping: bool = False
-    #: Whether its end has been told: whatever else is heard of it does not count.
+    #: Whether its end has been reported: later messages are ignored.
     over: bool = False
 
 
@@ -66,16 +66,16 @@ class Submission(msgspec.Struct):
     id: int
     key: str
     batch: str
-    order: Order
+    order: BatchOrder
     #: Whether the batch system is known to have it.
     known: bool = False
     #: The id that it has there.
     number: str = ""
     tries: int = 1
-    works: dict[int, Work] = {}
+    works: dict[int, ArrayTask] = {}
     #: When the intent was written down, by the clock of the wall.
     created: float = 0.0
-    #: When the batch system was last asked for it, on our clock; 0 while nobody has asked.
+    #: When the batch system was last asked for it, on our clock; 0 before the first time.
     asked: float = 0.0
     #: Whether it is being asked now.
     asking: bool = False
@@ -92,8 +92,8 @@ class Submission(msgspec.Struct):
     former: list[str] = []
 
     @property
-    def live(self) -> list[Work]:
-        """What of it is not over."""
+    def live(self) -> list[ArrayTask]:
+        """The tasks that are not over."""
         return [work for work in self.works.values() if not work.over]
 
     @property
@@ -102,69 +102,73 @@ class Submission(msgspec.Struct):
         return self.order.folder.removesuffix(f"/s/{self.key}")
 
     def say(self, site: str, words: str) -> str:
-        """Say where it waits, and what is said of that."""
+        """Return where it waits, and what is said of that."""
         job = f"{self.batch} job {self.number}" if self.number else f"a {self.batch} job"
         name = f"{job} at {site}" if self.known else ""
         return ": ".join(part for part in (name, words) if part)
 
 
-class Known(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True):
     """The batch system has it."""
 
     number: str
 
 
-class Unknown(msgspec.Struct, frozen=True):
-    """The batch system does not have it and never will: it may be submitted anew, once fenced."""
+class NotAccepted(msgspec.Struct, frozen=True):
+    """The batch system does not have it and never will: it may be resubmitted, once fenced."""
 
 
-class Began(msgspec.Struct, frozen=True):
+class ReportedRunning(msgspec.Struct, frozen=True):
     """The scheduler says that it runs."""
 
-    work: Work
-    item: Item
+    work: ArrayTask
+    item: BatchItem
 
 
-class Over(msgspec.Struct, frozen=True):
+class ReportedOver(msgspec.Struct, frozen=True):
     """The scheduler says that it is over, and its own evidence has not come."""
 
-    work: Work
-    item: Item
+    work: ArrayTask
+    item: BatchItem
 
 
-class Gone(msgspec.Struct, frozen=True):
+class Vanished(msgspec.Struct, frozen=True):
     """It is not listed any more, and nothing tells how it ended."""
 
-    work: Work
+    work: ArrayTask
 
 
-Finding = Known | Unknown | Began | Over | Gone
+Finding = Accepted | NotAccepted | ReportedRunning | ReportedOver | Vanished
 
 
 def look(
-    one: Submission, found: Sequence[Item], remembered: Sequence[Item], now: float, settle: float
+    one: Submission,
+    found: Sequence[BatchItem],
+    remembered: Sequence[BatchItem],
+    now: float,
+    settle: float,
 ) -> list[Finding]:
-    """Say what a good listing, and history where there is one, tell of a submission.
+    """Return what a good listing, and history where there is one, tell of a submission.
 
     `now` is when the listing was asked for: what was submitted later cannot be on it.
     """
     if not one.known:
         if listed := [*found, *remembered]:
-            return [Known(_whole(listed, one.order.count))]
-        return [Unknown()] if _missing(one, now, settle) else []
+            return [Accepted(_whole(listed, one.order.count))]
+        return [NotAccepted()] if _missing(one, now, settle) else []
     by_place = _latest(found, remembered)
     findings = [_judge(one, work, by_place.get(work.place), now, settle) for work in one.live]
     return [finding for finding in findings if finding is not None]
 
 
-def _latest(found: Sequence[Item], remembered: Sequence[Item]) -> dict[int, Item]:
+def _latest(found: Sequence[BatchItem], remembered: Sequence[BatchItem]) -> dict[int, BatchItem]:
     """Choose the item that counts for each place.
 
     There may be several, if a submit command was heard twice: then all but one have found the claim
     taken and ended at once, so that one which has not ended tells more than one which has.
     """
     by_id = {item.id: item for item in (*remembered, *found)}
-    by_place: dict[int, Item] = {}
+    by_place: dict[int, BatchItem] = {}
     for item in by_id.values():
         known = by_place.get(item.index)
         if known is None or _weight(item) > _weight(known):
@@ -172,10 +176,10 @@ def _latest(found: Sequence[Item], remembered: Sequence[Item]) -> dict[int, Item
     return by_place
 
 
-def _weight(item: Item) -> int:
+def _weight(item: BatchItem) -> int:
     if item.phase is not Phase.OVER:
         return 2
-    return 0 if item.cause is Cause.EXITED and not item.exit else 1
+    return 0 if item.cause is EndCause.EXITED and not item.exit else 1
 
 
 def _missing(one: Submission, now: float, settle: float) -> bool:
@@ -192,7 +196,7 @@ def _missing(one: Submission, now: float, settle: float) -> bool:
 
 
 def _judge(
-    one: Submission, work: Work, item: Item | None, now: float, settle: float
+    one: Submission, work: ArrayTask, item: BatchItem | None, now: float, settle: float
 ) -> Finding | None:
     if item is None:
         work.over_since = 0.0
@@ -202,31 +206,31 @@ def _judge(
         if work.absent == 1:
             work.absent_since = now
         enough = work.absent >= _ABSENT and now - work.absent_since >= max(settle, LINGER_S)
-        return Gone(work) if enough or _waited(work, now) else None
+        return Vanished(work) if enough or _waited(work, now) else None
     work.absent = 0
     if item.phase is Phase.OVER:
         work.over_since = work.over_since or now
         known = work.parting is not None or now - work.over_since >= LINGER_S
-        return Over(work, item) if known else None
+        return ReportedOver(work, item) if known else None
     work.over_since = 0.0
     if _waited(work, now):
-        return Gone(work)
-    return Began(work, item) if item.phase is Phase.RUNNING and not work.began else None
+        return Vanished(work)
+    return ReportedRunning(work, item) if item.phase is Phase.RUNNING and not work.began else None
 
 
-def _waited(work: Work, now: float) -> bool:
-    """Say whether a scheduler has had its time to say why it ended something."""
+def _waited(work: ArrayTask, now: float) -> bool:
+    """Return whether a scheduler has had its time to say why it ended something."""
     return work.parting is not None and now - work.parting_since >= LINGER_S
 
 
-def _whole(items: Iterable[Item], count: int) -> str:
+def _whole(items: Iterable[BatchItem], count: int) -> str:
     """Name a submission by the first of its parts that is listed."""
     first = min((item.id for item in items), key=lambda one: (len(one), one))
     return _PART.sub("", first) if count > 1 else first
 
 
 def from_outside(evidence: dict[str, Any]) -> bool:
-    """Say whether an end was caused from outside, so that the scheduler can tell more of it."""
+    """Return whether an end was caused from outside, so that the scheduler can tell more of it."""
     end = evidence.get("end")
     return isinstance(end, dict) and (
         end.get("reason") == "stopped" or end.get("signal") in (SIGKILL, SIGTERM)
@@ -234,37 +238,37 @@ def from_outside(evidence: dict[str, Any]) -> bool:
 
 
 def forget_listings(one: Submission) -> None:
-    """Count listings anew: it is about to be asked for again."""
+    """Reset the counts of listings before it is submitted again."""
     one.asked, one.empty, one.empty_since, one.words, one.final = 0.0, 0, 0.0, "", False
     one.sent = False
 
 
-class End(msgspec.Struct, frozen=True):
-    """How a work ended: its own evidence, the scheduler's word, or nothing but its absence."""
+class TaskEnd(msgspec.Struct, frozen=True):
+    """The end of a task: its own evidence, the scheduler's report, or only its absence."""
 
     evidence: dict[str, Any] | None = None
-    item: Item | None = None
+    item: BatchItem | None = None
     #: Why it never began and never will; empty if it did or may have.
     never: str = ""
     #: Whether the batch system would refuse it again.
     final: bool = False
 
 
-class Party(Protocol):
-    """Whose work it is: the jobs of a site, or its pilots."""
+class SubmissionOwner(Protocol):
+    """The owner of submissions: the jobs of a site, or its pilots."""
 
-    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
-        """Hear that works run."""
+    def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
+        """Note that tasks run."""
 
     def taken(self, one: Submission) -> None:
-        """Hear that the batch system has a submission."""
+        """Note that the batch system has accepted a submission."""
 
     def said(self, one: Submission, words: str) -> None:
-        """Hear the last word about what waits; `words` of a work, if it has some, tell more."""
+        """Note why tasks wait; the `words` of a task, if any, are more specific."""
 
-    def over(self, one: Submission, work: Work, end: End) -> None:
-        """Hear that a work is over; it stays until `forget` is called."""
+    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
+        """Note that a task is over; it stays until `forget` is called."""
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
-        """Write the orders of what is live of a submission anew, under a key."""
+        """Return the orders of the live tasks of a submission, rewritten for a key."""
         ...

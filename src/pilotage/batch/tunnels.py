@@ -1,4 +1,4 @@
-"""Ports of a login node that lead to ports here; each keeps its number over new connections."""
+"""Ports of a login node forwarded to this machine; numbers persist over reconnects."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pathlib import Path
 import msgspec
 
 from pilotage.base import durable, errors
-from pilotage.batch.login import Hello
-from pilotage.batch.remote import Remote
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.login import HelperInfo
 
 _LOOK_S = 1.0
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenTunnel(msgspec.Struct, frozen=True):
     """A door as it is now."""
 
     #: The connection that it came with, and goes with.
-    by: Hello
+    by: HelperInfo
     #: The port here, and its number at the login node.
     port: int
     number: int
 
 
-class Doors:
+class Tunnels:
     """Ways for worker nodes to this machine, by name.
 
     Who was told a number must find the same door behind it tomorrow: a pilot that runs for days, a
     folder that is mounted.
     """
 
-    def __init__(self, remote: Remote, file: Path) -> None:
+    def __init__(self, remote: SiteConnection, file: Path) -> None:
         """Keep in a file which number each door had."""
         self._remote = remote
         self._file = file
-        self._open: dict[str, Opened] = {}
+        self._open: dict[str, OpenTunnel] = {}
         self._turn = asyncio.Lock()
 
     @property
@@ -50,7 +50,7 @@ class Doors:
             return await self._lead(name, port)
 
     async def run(self) -> None:
-        """Open all doors again after each new connection, until cancelled."""
+        """Open all tunnels again after each new connection, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             await self._remote.ready()
@@ -73,7 +73,7 @@ class Doors:
             number = said.get("port")
             if not isinstance(number, int):
                 raise errors.Unavailable(f"{self._remote.name} opens no port: {said}")
-            found = self._open[name] = Opened(by, port, number)
+            found = self._open[name] = OpenTunnel(by, port, number)
             if found.number != wanted:
                 self._keep(numbers | {name: found.number})
         return found.number

@@ -15,7 +15,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.pilot.model import PilotState, Project
 
 if TYPE_CHECKING:
-    from pilotage.batch.wish import Wish
+    from pilotage.batch.pilot_request import PilotRequest
     from pilotage.pilot.view import PilotView
 
 
@@ -195,19 +195,21 @@ def _option(help_: str, **more: Any) -> Parameter:  # noqa: ANN401 - what cyclop
 class PilotOptions:
     """Resources of each pilot."""
 
-    cpus: Annotated[int, _option("Cores of each.")] = 1
-    memory: Annotated[str, _option("Memory of each, such as 8G.")] = ""
-    gpus: Annotated[int, _option("GPUs of each.")] = 0
+    cpus: Annotated[int, _option("Cores of each pilot.")] = 1
+    memory: Annotated[str, _option("Memory of each pilot, such as 8G.")] = ""
+    gpus: Annotated[int, _option("GPUs of each pilot.")] = 0
     time: Annotated[str, _option("Wall time, such as 12h; else the site's default.")] = ""
     queue: Annotated[str, _option("Queue or partition; else the site's default.")] = ""
     account: Annotated[str, _option("Account; else the site's default.")] = ""
     idle: Annotated[str, _option("Leave after this time without work, such as 5m.")] = ""
 
-    def read(self) -> Wish:
-        """Check what was asked for."""
-        from pilotage.pool.files import PilotResources
+    def read(self) -> PilotRequest:
+        """Return the request, checked."""
+        from pilotage.batch.pilot_request import PilotRequest
 
-        return PilotResources(**vars(self)).wish()
+        found = PilotRequest(**vars(self))
+        found.check()
+        return found
 
 
 _PLAIN = PilotOptions()

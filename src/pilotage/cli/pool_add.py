@@ -9,14 +9,15 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage.base import errors
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
+from pilotage.cli.fleet import PilotOptions
 from pilotage.edge import view
 from pilotage.pool import files
 from pilotage.pool import site as pool_site
-from pilotage.pool.files import PilotResources, Pool
+from pilotage.pool.files import Pool
 
-_PILOT = ("cpus", "memory", "gpus", "time", "queue", "account")
 #: What may be said of a pool, and an example where nothing is.
 _KEYS = {
     "maximum": ("Cores that it has at most.", ""),
@@ -32,7 +33,7 @@ _PILOT_KEYS = {
     "time": ("Wall time; else the site's default.", '"12h"'),
     "queue": ("Queue or partition; else the site's default.", '"long"'),
     "account": ("What is charged; else the site's default.", '"beam42"'),
-    "idle": ("It leaves by itself after so long without work.", '"10m"'),
+    "idle": ("Idle time after which it leaves; else the hub's default.", '"10m"'),
 }
 _CONTROL = """
 # The AIMD policy decides: it orders what has waited for a while, and lets idle pilots go.
@@ -48,26 +49,20 @@ _CONTROL = """
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Described:
-    """What a person says of a new pool."""
+class PoolOptions(PilotOptions):
+    """Limits of a new pool, and resources of each of its pilots."""
 
     site: Annotated[str, Parameter(help="The site that its pilots run at.")]
     maximum: Annotated[int, Parameter(help="Cores that it has at most.")]
     minimum: Annotated[int, Parameter(help="Cores that it has at least.")] = 0
     pending: Annotated[int, Parameter(help="Pilots that may wait in the queue at once.")] = 10
     ask_above: Annotated[int, Parameter(help="Ask about more cores than this.")] = 0
-    cpus: Annotated[int, Parameter(help="Cores of each pilot.")] = 1
-    memory: Annotated[str, Parameter(help="Memory of each pilot, such as 8G.")] = ""
-    gpus: Annotated[int, Parameter(help="GPUs of each pilot.")] = 0
-    time: Annotated[str, Parameter(help="Wall time of each pilot, such as 12h.")] = ""
-    queue: Annotated[str, Parameter(help="Queue or partition of pilots.")] = ""
-    account: Annotated[str, Parameter(help="Account that pilots are charged to.")] = ""
     about: Annotated[str, Parameter(help="What it is, in your words.")] = ""
 
     def pool(self) -> Pool:
-        """Make a pool of it."""
+        """Return the pool."""
         given = asdict(self)
-        pilot = PilotResources(**{key: given.pop(key) for key in _PILOT})
+        pilot = PilotRequest(**{key: given.pop(key) for key in PilotRequest.__struct_fields__})
         return Pool(**given, pilot=pilot)
 
 
@@ -75,7 +70,7 @@ def add(
     name: Annotated[str, Parameter(help="Name of the new pool.")],
     /,
     *,
-    described: Described,
+    described: PoolOptions,
     at: Common = HERE,
 ) -> Answer:
     """Write the file of a new pool; it counts at once."""
@@ -113,7 +108,7 @@ def text(name: str, made: Pool) -> str:
         lines += _key(key, getattr(made, key), getattr(plain, key), about, example)
     lines += ["", "# What each of its pilots is.", "[pilot]"]
     for key, (about, example) in _PILOT_KEYS.items():
-        lines += _key(key, getattr(made.pilot, key), getattr(PilotResources(), key), about, example)
+        lines += _key(key, getattr(made.pilot, key), getattr(PilotRequest(), key), about, example)
     return "\n".join(lines) + "\n" + _CONTROL
 
 

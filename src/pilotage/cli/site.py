@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 from pilotage.base import errors, units
 from pilotage.base.names import closest
 from pilotage.batch import files
-from pilotage.batch.model import Site, check_batch
+from pilotage.batch.model import SiteSettings, check_batch
 from pilotage.batch.system import known
 from pilotage.cli import formatting, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
@@ -92,7 +92,7 @@ for _name, _place, _help in (
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
 
 _HEADS = columns("NAME BATCH HOST STATE JOBS> PILOTS> ABOUT")
-_FRESH = Site(batch="local")
+_FRESH = SiteSettings(batch="local")
 _Name = Annotated[str, Parameter(help="Name of the site.")]
 
 
@@ -118,11 +118,11 @@ class Described:
     time: Annotated[str, Parameter(help="Wall time of jobs, such as 1h.")] = ""
     about: Annotated[str, Parameter(help="What it is, in your words.")] = ""
 
-    def site(self) -> Site:
+    def site(self) -> SiteSettings:
         """Make a site of it."""
         given = asdict(self)
         given["defaults"] = {key: given.pop(key) for key in ("queue", "account", "time")}
-        made = msgspec.convert(given, Site)
+        made = msgspec.convert(given, SiteSettings)
         try:
             check_batch(made)
         except errors.ConfigError as error:
@@ -275,7 +275,7 @@ def _drained(one: SiteStatus) -> str:
     return f"drained{by}{since}{why}"
 
 
-def _sheet(one: SiteStatus, site: Site | None, file: Path) -> list[Shown]:
+def _sheet(one: SiteStatus, site: SiteSettings | None, file: Path) -> list[Shown]:
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
     told = {
         "conflict": one.conflict,
@@ -302,14 +302,14 @@ def _pilots(one: SiteStatus) -> str:
     return view.NO_PILOTS.format(site=one.name)
 
 
-def _settings(site: Site, file: Path) -> dict[str, str]:
+def _settings(site: SiteSettings, file: Path) -> dict[str, str]:
     """Write what the file of a site says beside the defaults."""
-    fresh, usual = Site(batch=site.batch), msgspec.to_builtins(site.defaults)
+    fresh, usual = SiteSettings(batch=site.batch), msgspec.to_builtins(site.defaults)
     told = {"unless": ", ".join(f"{key} {value}" for key, value in usual.items() if value)}
     shown = {"batch", "host", "about", "jobs", "defaults"}
     told |= {
         key: str(getattr(site, key))
-        for key in Site.__struct_fields__
+        for key in SiteSettings.__struct_fields__
         if key not in shown and getattr(site, key) != getattr(fresh, key)
     }
     return {**told, "file": str(file)}

@@ -16,15 +16,22 @@ from cyclopts import Parameter
 
 from pilotage.base import errors, units
 from pilotage.batch import files
-from pilotage.batch.model import Site
-from pilotage.batch.remote import Remote
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.shell.choose import choose
 from pilotage.batch.shell.model import Shell
-from pilotage.batch.shell.ssh import Ssh
-from pilotage.batch.shell.words import Kind
+from pilotage.batch.shell.ssh import SshShell
+from pilotage.batch.shell.words import TroubleKind
 from pilotage.batch.submission import new_key
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Batch, BatchError, Call, Item, Order, Phase
+from pilotage.batch.system.model import (
+    BatchCommand,
+    BatchError,
+    BatchItem,
+    BatchOrder,
+    BatchSystem,
+    Phase,
+)
 from pilotage.batch.system.tools import Tools
 from pilotage.bus import model as messages
 from pilotage.bus import wire
@@ -90,7 +97,9 @@ async def _all(walk: _Walk, name: str) -> list[CheckResult]:
 class _Walk:
     """One check of a site."""
 
-    def __init__(self, name: str, site: Site, state: Path, trial: float, *, rate: bool) -> None:
+    def __init__(
+        self, name: str, site: SiteSettings, state: Path, trial: float, *, rate: bool
+    ) -> None:
         """Take how long to wait for a job, which is none if it is 0."""
         self._name = name
         self._site = site
@@ -103,7 +112,7 @@ class _Walk:
         """Yield the checks in order; those that cannot be reached are skipped."""
         from pilotage.pilot import pack
 
-        if isinstance(self._shell, Ssh):
+        if isinstance(self._shell, SshShell):
             try:
                 await self._shell.connect()
             except errors.PilotageError as error:
@@ -112,7 +121,7 @@ class _Walk:
                 return
             yield CheckResult("host key", "ok", f"the key of {self._site.host} is the known one")
             yield CheckResult("login", "ok", "there is a connection")
-        remote = Remote(self._name, self._site, self._shell, pack.archive(), self._place)
+        remote = SiteConnection(self._name, self._site, self._shell, pack.archive(), self._place)
         try:
             async for one in self._inside(remote):
                 yield one
@@ -121,12 +130,12 @@ class _Walk:
         finally:
             await self._shell.close()
 
-    async def _inside(self, remote: Remote) -> AsyncIterator[CheckResult]:
+    async def _inside(self, remote: SiteConnection) -> AsyncIterator[CheckResult]:
         asked = time.time()
         async with remote.once():
             for one in _greeting(remote, asked):
                 yield one
-            if self._site.link == "relay" and isinstance(self._shell, Ssh):
+            if self._site.link == "relay" and isinstance(self._shell, SshShell):
                 yield await self._port()
             folder = f"{remote.hello.root}/local"
             batch = known.adapter(
@@ -153,12 +162,12 @@ class _Walk:
             return CheckResult("ports", "warn", f'{error}: pilots there need `link = "direct"`')
         return CheckResult("ports", "ok", "pilots there reach the hub by our connection")
 
-    async def _queue(self, remote: Remote, batch: Batch) -> CheckResult | None:
+    async def _queue(self, remote: SiteConnection, batch: BatchSystem) -> CheckResult | None:
         queue, command = self._site.defaults.queue, batch.queue if isinstance(batch, Tools) else ()
         if not queue or not command:
             return None
         try:
-            said = await remote.run(Call((*command, queue)), ask=True)
+            said = await remote.run(BatchCommand((*command, queue)), ask=True)
         except errors.PilotageError as error:
             return CheckResult("queue", "bad", _words(error))
         if said.exit:
@@ -178,21 +187,21 @@ class _Walk:
         return CheckResult("rate", "ok", f"{rate} a second, as far as the login node")
 
 
-def _no_way(shell: Ssh, error: errors.PilotageError) -> list[CheckResult]:
+def _no_way(shell: SshShell, error: errors.PilotageError) -> list[CheckResult]:
     """Distinguish an unreachable host, a changed host key and a refused login."""
     trouble = shell.nest.trouble()
     words = _words(error)
-    match trouble.kind if trouble else Kind.OTHER:
-        case Kind.UNKNOWN_KEY | Kind.CHANGED_KEY:
+    match trouble.kind if trouble else TroubleKind.OTHER:
+        case TroubleKind.UNKNOWN_KEY | TroubleKind.CHANGED_KEY:
             return [CheckResult("host key", "bad", words)]
-        case Kind.LOGIN:
+        case TroubleKind.LOGIN:
             known_key = CheckResult("host key", "ok", f"the key of {shell.host} is the known one")
             return [known_key, CheckResult("login", "bad", words)]
         case _:
             return [CheckResult("host", "bad", words)]
 
 
-def _greeting(remote: Remote, asked: float) -> list[CheckResult]:
+def _greeting(remote: SiteConnection, asked: float) -> list[CheckResult]:
     """Judge what the program at the login node says of itself."""
     hello = remote.hello
     late = time.time() - asked
@@ -214,7 +223,7 @@ def _greeting(remote: Remote, asked: float) -> list[CheckResult]:
     ]  # fmt: skip
 
 
-async def _tools(remote: Remote, batch: Batch) -> CheckResult:
+async def _tools(remote: SiteConnection, batch: BatchSystem) -> CheckResult:
     try:
         said = await remote.run(batch.version(), ask=True)
     except errors.PilotageError as error:
@@ -227,7 +236,7 @@ async def _tools(remote: Remote, batch: Batch) -> CheckResult:
     return CheckResult(batch.name, "ok", "our own queue" if batch.name == "local" else words)
 
 
-async def _listing(remote: Remote, batch: Batch) -> CheckResult:
+async def _listing(remote: SiteConnection, batch: BatchSystem) -> CheckResult:
     began = time.monotonic()
     try:
         found = batch.listed(await remote.run(batch.listing(), ask=True))
@@ -239,11 +248,13 @@ async def _listing(remote: Remote, batch: Batch) -> CheckResult:
     return CheckResult("listing", "ok", f"{len(found)} of ours there, in {taken}")
 
 
-async def _extra(remote: Remote, programs: tuple[str, ...], what: str, without: str) -> CheckResult:
+async def _extra(
+    remote: SiteConnection, programs: tuple[str, ...], what: str, without: str
+) -> CheckResult:
     there = []
     for program in programs:
         with contextlib.suppress(errors.Unavailable):
-            said = await remote.run(Call((program, "--version")), ask=True)
+            said = await remote.run(BatchCommand((program, "--version")), ask=True)
             there += [program] if said.exit == 0 else []
     if there:
         return CheckResult(what, "ok", f"{', '.join(there)} at the login node")
@@ -325,7 +336,7 @@ _POLL_S = 2.0
 _LINGER_S = 60.0
 
 
-async def try_job(remote: Remote, batch: Batch, patience: float) -> CheckResult:
+async def try_job(remote: SiteConnection, batch: BatchSystem, patience: float) -> CheckResult:
     """Have a job write a file in the folder of the site, and wait for it."""
     key = new_key()
     try:
@@ -338,7 +349,7 @@ async def try_job(remote: Remote, batch: Batch, patience: float) -> CheckResult:
     return CheckResult("job", "ok", words)
 
 
-async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
+async def _try(remote: SiteConnection, batch: BatchSystem, key: str, patience: float) -> str:
     folder = f"{remote.hello.root}/s/{key}"
     order = _order(remote, key, folder)
     await remote.call("prepare", key=key, order={"v": 1, "key": key, "items": []},
@@ -346,7 +357,7 @@ async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
     began = time.monotonic()
     number = batch.submitted(await remote.run(batch.submit(order), folder=folder))
     over: float | None = None
-    item: Item | None = None
+    item: BatchItem | None = None
     while time.monotonic() - began < patience:
         if node := await _written(remote, f"{folder}/ok"):
             taken = units.for_people(time.monotonic() - began)
@@ -365,27 +376,27 @@ async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
     raise errors.TimedOut(f"{number or key} is not in any listing")
 
 
-def _order(remote: Remote, key: str, folder: str) -> Order:
+def _order(remote: SiteConnection, key: str, folder: str) -> BatchOrder:
     given = remote.site.defaults
     place = shlex.quote(folder)
     script = f"#!/bin/sh\nhostname >{place}/ok.part && mv {place}/ok.part {place}/ok\n"
-    return Order(
+    return BatchOrder(
         key=key, script=script, folder=folder, queue=given.queue, account=given.account,
         qos=given.qos, constraint=given.constraint, reservation=given.reservation,
         time=min(_WALL_S, units.seconds(given.time)) if given.time else _WALL_S,
     )  # fmt: skip
 
 
-async def _list(remote: Remote, batch: Batch) -> list[Item]:
+async def _list(remote: SiteConnection, batch: BatchSystem) -> list[BatchItem]:
     return batch.listed(await remote.run(batch.listing(), ask=True))
 
 
-async def _written(remote: Remote, path: str) -> str:
+async def _written(remote: SiteConnection, path: str) -> str:
     found = (await remote.call("read", paths=[path], most=256))["files"][path]
     return base64.b64decode(found["data"]).decode(errors="replace").strip() if found else ""
 
 
-def _why(item: Item | None, number: str, folder: str) -> str:
+def _why(item: BatchItem | None, number: str, folder: str) -> str:
     if item is None:
         return f"{number} has ended and left nothing in {folder}: do worker nodes see it?"
     said = f"exit status {item.exit}" if item.exit is not None else item.words

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from pilotage.base import errors, units
 from pilotage.batch import files
-from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.shell.ssh import SshShell
 from pilotage.cli.answer import Answer, Styled, line
 from pilotage.cli.common import HERE, Common
 
@@ -51,11 +51,11 @@ def logout(name: _Name, /, *, at: Common = HERE) -> Answer:
     return Answer({"site": name, "was_connected": there}, (said,), (name,))
 
 
-def _shell(name: str, at: Common) -> Ssh:
+def _shell(name: str, at: Common) -> SshShell:
     with at.open() as project:
         site = files.read(project.root, name)
         state = project.state
     if not site.host:
         message = f"{name} is on this machine: there is nothing to log in to"
         raise errors.UsageError(message)
-    return Ssh(name, site.host, state, settings=site.ssh_config)
+    return SshShell(name, site.host, state, settings=site.ssh_config)

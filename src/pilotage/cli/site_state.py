@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pilotage.batch import files
-from pilotage.batch.shell.ssh import Ssh
-from pilotage.batch.shell.words import Kind
+from pilotage.batch.shell.ssh import SshShell
+from pilotage.batch.shell.words import TroubleKind
 from pilotage.cli.answer import Style
 from pilotage.status import sites
 from pilotage.status.sites import SiteList, SiteStatus
@@ -52,12 +52,12 @@ async def _one(project: Project, one: SiteStatus) -> SiteStatus:
     if one.state != "not connected" or one.kept:
         return one
     site = files.read(project.root, one.name)
-    shell = Ssh(one.name, site.host, project.state, settings=site.ssh_config)
+    shell = SshShell(one.name, site.host, project.state, settings=site.ssh_config)
     if await shell.alive():
         return msgspec.structs.replace(one, state="connected")
     trouble = shell.nest.trouble()
     if trouble is None:
         return one
     words = f"{trouble.message}: {trouble.hint}" if trouble.hint else trouble.message
-    state = "needs login" if trouble.kind is Kind.LOGIN else "not answering"
+    state = "needs login" if trouble.kind is TroubleKind.LOGIN else "not answering"
     return msgspec.structs.replace(one, state=state, words=words)

@@ -1,5 +1,4 @@
-"""Data on its way: files and URLs come in, verified copies go out.
+"""Data of jobs: files and URLs come in, verified copies go out.
 
-`transfer` moves data by URL, `stage` by content to a site and home; `export` serves folders that
-jobs mount.
+`transfer` copies by URL, `stage` by content to sites and back, and `export` serves mounted folders.
 """

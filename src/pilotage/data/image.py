@@ -36,7 +36,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
     def item(self, sha256: str) -> dict[str, str]:
-        """Write what the job's program on the node is told."""
+        """Return the image as the job's program on the node reads it."""
         return {"sha256": sha256, "kind": self.kind, "name": self.name}
 
 
@@ -94,7 +94,7 @@ def _below(project: Path, name: str) -> Path:
 
 
 def _kind(path: Path, image: str) -> Literal["archive", "sif"]:
-    """Tell what kind of image a file is, by what is in it."""
+    """Return the kind of an image file, by its content."""
     with path.open("rb") as file:
         file.seek(_MAGIC_AT)
         if file.read(len(_MAGIC)) == _MAGIC:

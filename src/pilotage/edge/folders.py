@@ -101,10 +101,10 @@ async def send(
     With `resend`, files are sent again even if the manifest lists them.
     """
     try:
-        await courier.send(source, address, replace=True, anew=resend)
+        await courier.send(source, address, replace=True, resend=resend)
     except (errors.Conflict, errors.Damaged):
         # No other attempt writes there: these files are not outputs of the job.
-        await courier.send(source, address, anew=True)
+        await courier.send(source, address, resend=True)
     await run_sync(functools.partial(shutil.rmtree, f"{folder}.out", ignore_errors=True))
 
 

@@ -26,8 +26,8 @@ from pilotage.job.model import State
 from pilotage.link.dialer import HubConnection
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
-from pilotage.run import unchanged
-from pilotage.run.local import Listener
+from pilotage.run import launch
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.forward")
@@ -54,7 +54,7 @@ class Forward:
 
     def __init__(
         self, writer: Writer, target: TargetHub, base: str, folder: str, clock: Clock,
-        listener: Listener, bell: Wakeup, dice: random.Random,
+        listener: JobListener, bell: Wakeup, dice: random.Random,
     ) -> None:  # fmt: skip
         """Prepare; `bell` wakes it when there may be jobs or requests."""
         self._writer = writer
@@ -216,7 +216,7 @@ class Forward:
 
     def _objection(self, out: ForwardedJob) -> str:
         """Return why a job is not sent: its input has changed here."""
-        return unchanged.objection(records.read_binding(out.claim.binding), out.spec.on_change)
+        return launch.objection(records.read_binding(out.claim.binding), out.spec.on_change)
 
     async def _refuse(self, out: ForwardedJob, state: State, why: str) -> None:
         await self._writer.run(

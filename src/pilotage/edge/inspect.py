@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
 from pilotage.data.transfer.courier import Courier
-from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
 from pilotage.edge import handoff
 from pilotage.edge.handoff import HUB, Artifact, DataStores
 
@@ -26,7 +26,7 @@ class LeftData(msgspec.Struct):
 
     url: str
     digest: str = ""
-    items: dict[str, Item] = {}
+    items: dict[str, TransferItem] = {}
     bytes: int = 0
     #: What is wrong with it; empty if nothing is.
     trouble: str = ""

@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.batch.job import relative
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Input, Job, Output, Resources, Shape
 from pilotage.edge import order
@@ -225,14 +225,14 @@ def _written(plain: dict[str, Any]) -> bytes:
     return body
 
 
-def pilot(wish: Wish, asked: PilotOrder, *, site: str, key: str, reply: str) -> bytes:
+def pilot(request: PilotRequest, asked: PilotOrder, *, site: str, key: str, reply: str) -> bytes:
     """Write the order of a pilot: the job of an application that the site has for that."""
-    needs = Resources(cpus=wish.cpus, memory=wish.memory or 0, gpus=wish.gpus)
+    needs = Resources(cpus=request.cpus, memory=request.bytes or 0, gpus=request.gpus)
     return _written({
         "v": 1, "kind": "job", "site": site, "application": PILOT, "key": key,
         "name": asked.name, "config": text.dump(asked), "resources": msgspec.to_builtins(needs),
-        "wall_time": int(wish.time or 0), "queue": wish.queue, "project": wish.account,
-        "reply": reply,
+        "wall_time": int(request.seconds or 0), "queue": request.queue,
+        "project": request.account, "reply": reply,
     })  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import binascii
 import msgspec
 
 from pilotage.base import text
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Handoff, HubIdentity
 from pilotage.edge.order import PilotOrder
@@ -34,7 +34,7 @@ class WantedPilot(msgspec.Struct, frozen=True):
     number: int
     pool: str
     site: str
-    wish: Wish
+    wish: PilotRequest
     #: What is said of it so far.
     reason: str
 
@@ -48,7 +48,7 @@ def wanted(db: Db, sites: list[str], now: float) -> list[WantedPilot]:
         if asked:
             db.run("pilot_never", id=number, state=PilotState.DOWN, reason=_OFF, now=now)
         else:
-            wish = msgspec.json.decode(body, type=Wish)
+            wish = msgspec.json.decode(body, type=PilotRequest)
             found.append(WantedPilot(number, pool, site, wish, reason))
     return found
 

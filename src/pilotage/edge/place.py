@@ -19,7 +19,7 @@ from pilotage.base.owner import me
 from pilotage.base.supervise import Background
 from pilotage.batch import job as guest
 from pilotage.batch import records as sites
-from pilotage.batch.job import Guest
+from pilotage.batch.job import BatchJob
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Input
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Handoff, HubIdentity, RemoteJob
@@ -35,8 +35,8 @@ from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.match.wish import ONLY_APPLICATIONS
-from pilotage.run import output, unchanged
-from pilotage.run.local import Listener
+from pilotage.run import launch, output
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -107,7 +107,7 @@ class EdgeHub:
     queue: JobQueue
     writer: Writer
     data: SiteData
-    listener: Listener
+    listener: JobListener
     #: How sites know this hub.
     address: HubIdentity
     #: The folder of the project, and the one of its attempts.
@@ -126,10 +126,10 @@ class EdgePlace:
         self._listener, self._address = hub.listener, hub.address
         self._base, self._folder = hub.base, hub.folder
         self._place: Place | None = None
-        self._held: dict[tuple[int, int], Guest] = {}
+        self._held: dict[tuple[int, int], BatchJob] = {}
         #: Why attempts are to end.
         self._stops: dict[tuple[int, int], str] = {}
-        self._ends: list[tuple[Guest, retry.AttemptEnd]] = []
+        self._ends: list[tuple[BatchJob, retry.AttemptEnd]] = []
         #: Attempts whose end is being seen to.
         self._closing: set[tuple[int, int]] = set()
         #: Attempts whose messages were written with their claims.
@@ -211,13 +211,13 @@ class EdgePlace:
 
     def _guests(
         self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
-    ) -> list[Guest]:  # fmt: skip
+    ) -> list[BatchJob]:  # fmt: skip
         made = []
         for claim in claims:
             spec = specs[claim.spec]
             bounds = self._base if claim.owner not in ("", me()) else ""
             base = spec.base or self._base
-            one = Guest(claim, spec, jobs.read_binding(claim.binding), base, bounds)
+            one = BatchJob(claim, spec, jobs.read_binding(claim.binding), base, bounds)
             self._held[one.attempt] = one
             made.append(one)
         return made
@@ -244,7 +244,7 @@ class EdgePlace:
             self._tasks.start(self._begin(one))
         self._stop(granted.stops)
 
-    def _forget(self, one: Guest) -> None:
+    def _forget(self, one: BatchJob) -> None:
         """Forget a job whose end is on disk."""
         self._held.pop(one.attempt, None)
         self._stops.pop(one.attempt, None)
@@ -255,13 +255,13 @@ class EdgePlace:
         if left or guest.reads(one):
             self._tasks.start(self._clear(one, left=left))
 
-    async def _clear(self, one: Guest, *, left: bool) -> None:
+    async def _clear(self, one: BatchJob, *, left: bool) -> None:
         try:
             await self._data.clear(one.attempt, self.name, left=left)
         except errors.PilotageError as error:
             _log.info("job %s: what it has read or sent is not removed: %s", one.key, error)
 
-    def _finish(self, one: Guest, end: retry.AttemptEnd) -> None:
+    def _finish(self, one: BatchJob, end: retry.AttemptEnd) -> None:
         """Record an end soon, together with others that end until then."""
         self._ends.append((one, end))
         asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
@@ -301,7 +301,7 @@ class EdgePlace:
         key = self._address.key(message.attempt_key(*attempt))
         return message.job(there, spec, data, site=self.name, key=key, reply=self._address.reply)
 
-    async def _begin(self, one: Guest) -> None:
+    async def _begin(self, one: BatchJob) -> None:
         """Publish what a job reads, and write its message."""
         crash.point("remote.claimed")
         if one.attempt in self._written:
@@ -310,7 +310,7 @@ class EdgePlace:
         while not self._called_off(one):
             try:
                 if objection := await anyio.to_thread.run_sync(
-                    unchanged.objection, one.binding, one.spec.on_change
+                    launch.objection, one.binding, one.spec.on_change
                 ):
                     self._finish(one, retry.AttemptEnd(
                         ok=False, message=objection, cause=Cause.INPUT, call_off=objection
@@ -329,7 +329,7 @@ class EdgePlace:
             else:
                 return
 
-    async def _send(self, one: Guest) -> None:
+    async def _send(self, one: BatchJob) -> None:
         there = message.remote(one.spec, one.binding, one.base, one.claim.job)
         data = message.handoff(one.binding)
         data = data.of(one.claim.attempt) if data else await self._publish(one, there)
@@ -345,7 +345,7 @@ class EdgePlace:
         if one.attempt in self._stops:
             await self._cancel(one)
 
-    async def _publish(self, one: Guest, there: RemoteJob) -> Handoff:
+    async def _publish(self, one: BatchJob, there: RemoteJob) -> Handoff:
         """Publish the inputs of a job for its site, and choose a folder for its outputs."""
         inputs: tuple[Input, ...] = ()
         wanted = await anyio.to_thread.run_sync(guest.wanted, one)
@@ -359,7 +359,7 @@ class EdgePlace:
         return Handoff(inputs=inputs, outputs=message.outputs(there, write), place=read)
 
     def _write(
-        self, db: Db, one: Guest, local: Mapping[str, str], data: Handoff, body: bytes
+        self, db: Db, one: BatchJob, local: Mapping[str, str], data: Handoff, body: bytes
     ) -> None:  # fmt: skip
         if local:
             moves.declare(db, {one.claim.job: [text.store_path(path) for path in local.values()]})
@@ -368,7 +368,7 @@ class EdgePlace:
             db, [one.attempt], State.READY, f"on its way to {self.name}", self._queue.now()
         )
 
-    def _local(self, one: Guest, there: RemoteJob) -> dict[str, str]:
+    def _local(self, one: BatchJob, there: RemoteJob) -> dict[str, str]:
         """Return where outputs go at home, by their path at the site."""
         paths = [*there.outputs.values(), *there.optional.values()]
         return {path: os.path.normpath(os.path.join(one.base, path)) for path in paths}
@@ -419,7 +419,7 @@ class EdgePlace:
             self._closing.add(one.attempt)
             self._tasks.start(self._close(one, row, note))
 
-    async def _close(self, one: Guest, row: RemoteAttempt, note: str) -> None:
+    async def _close(self, one: BatchJob, row: RemoteAttempt, note: str) -> None:
         """Bring home what a job left, and end it."""
         try:
             if row.stdout or row.stderr:
@@ -434,7 +434,7 @@ class EdgePlace:
             end = retry.AttemptEnd(ok=False, message=words, cause=Cause.OUTPUT)
         self._finish(one, end)
 
-    async def _home(self, one: Guest, row: RemoteAttempt) -> None:
+    async def _home(self, one: BatchJob, row: RemoteAttempt) -> None:
         there = message.remote(one.spec, one.binding, one.base, one.claim.job)
         local = self._local(one, there)
         guest.check(one, local.values())
@@ -471,7 +471,7 @@ class EdgePlace:
                 self._stops[attempt] = stop.words
                 self._tasks.start(self._cancel(one))
 
-    async def _cancel(self, one: Guest) -> None:
+    async def _cancel(self, one: BatchJob) -> None:
         words, address, now = self._stops[one.attempt], self._address, self._queue.now()
 
         def step(db: Db) -> RemoteAttempt | None:
@@ -484,7 +484,7 @@ class EdgePlace:
         if row := await self._writer.run(step):
             self.over(row)
 
-    def _called_off(self, one: Guest) -> bool:
+    def _called_off(self, one: BatchJob) -> bool:
         """End a job that is to be cancelled before its message was written."""
         words = self._stops.get(one.attempt)
         if words is not None and one.attempt not in self._closing:
@@ -496,7 +496,7 @@ class EdgePlace:
 
     # -- what all need ---------------------------------------------------------------------------
 
-    async def _say(self, one: Guest, words: str) -> None:
+    async def _say(self, one: BatchJob, words: str) -> None:
         await self._writer.run(lambda db: records.say(db, *one.attempt, words))
 
 

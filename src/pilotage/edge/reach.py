@@ -12,15 +12,15 @@ from pilotage.base import errors, text
 from pilotage.data.transfer import url
 from pilotage.data.transfer.allow import DEFAULT_PORT, Allowed
 from pilotage.data.transfer.courier import Courier, flags
-from pilotage.data.transfer.keys import Keys
-from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.keys import Credentials
+from pilotage.data.transfer.retrying import RetryPolicy
 from pilotage.data.transfer.url import PORT
 from pilotage.edge.handoff import DataStore, DataStores
 from pilotage.project.settings import FLOWS, FlowSettings, port_folder
 from pilotage.store import Db
 
 #: Who calls tries again by itself, and others are not to wait for one server for long.
-PATIENCE = Patience(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
+PATIENCE = RetryPolicy(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
 
 
 def stores(settings: FlowSettings, state: Path, db: Db) -> DataStores:
@@ -95,7 +95,7 @@ def own(root: Path, name: str) -> str:
     return f"file://{quote(os.fsencode(root / path))}"
 
 
-def _placed(one: Keys, root: Path) -> Keys:
+def _placed(one: Credentials, root: Path) -> Credentials:
     """Name files in full: a hub is not always begun in its project's folder."""
     found = msgspec.structs.asdict(one)
-    return Keys(**{name: str(root / path) if path else "" for name, path in found.items()})
+    return Credentials(**{name: str(root / path) if path else "" for name, path in found.items()})

@@ -59,7 +59,7 @@ async def _send(courier: Courier, folder: str, where: str, *, again: bool) -> No
         if not again:
             raise
         # It is there from an earlier run of this flow, whose address is the same.
-        await courier.send(folder, where, anew=True)
+        await courier.send(folder, where, resend=True)
 
 
 def _point(folder: str) -> None:

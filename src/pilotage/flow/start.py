@@ -11,7 +11,7 @@ from pilotage.base import text
 from pilotage.base.wakeup import Wakeup
 from pilotage.match.queue import JobQueue
 from pilotage.project.folder import ProjectFolder
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 #: The least seconds between two looks at the store.
@@ -55,7 +55,7 @@ async def keep(
 
 async def begin(
     project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
-    listener: Listener,
+    listener: JobListener,
 ) -> None:  # fmt: skip
     """Begin the workflows of jobs until cancelled, from the first one on."""
     bell, queued = Wakeup(asyncio.get_running_loop().call_soon_threadsafe), set[int]()

@@ -26,8 +26,8 @@ from pilotage.job.model import Job, State, Workflow
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
 from pilotage.project.folder import ProjectFolder
-from pilotage.run import unchanged
-from pilotage.run.local import Listener
+from pilotage.run import launch
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
@@ -45,7 +45,7 @@ class WorkflowJobs:
     """Starts the workflows of queued jobs, and cancels those whose jobs are cancelled or held."""
 
     def __init__(
-        self, project: ProjectFolder, writer: Writer, reader: Db, listener: Listener,
+        self, project: ProjectFolder, writer: Writer, reader: Db, listener: JobListener,
         queued: set[int], bell: Wakeup,
     ) -> None:  # fmt: skip
         """Take the queued jobs, a set that the queue adds to, and the bell that it rings then."""
@@ -98,7 +98,7 @@ class WorkflowJobs:
         """Begin the flows of jobs, as far as their limits allow."""
         jobs = [records.get(db, number) for number in numbers]
         objections = await run_sync(
-            lambda: [unchanged.objection(one.binding, one.spec.on_change) for one in jobs]
+            lambda: [launch.objection(one.binding, one.spec.on_change) for one in jobs]
         )
         crash.point("flow.begin")
         place = ProjectPaths(str(self._project.root), str(self._project.state / "jobs"))

@@ -24,7 +24,7 @@ from pilotage.match.cluster import Cluster
 from pilotage.match.queue import JobQueue
 from pilotage.pilot.table import PilotTable
 from pilotage.run import launch
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class HubParts(msgspec.Struct, frozen=True):
     queue: JobQueue
     roster: PilotTable
     #: How jobs are launched.
-    launching: launch.Place
-    listener: Listener
+    launching: launch.LaunchContext
+    listener: JobListener
     #: Agents at this hub's own port.
     lines: AgentLines
 

@@ -20,7 +20,7 @@ from pilotage.job.model import Attempt, Job, NewJob, State
 from pilotage.project.folder import ProjectFolder
 
 if TYPE_CHECKING:
-    from pilotage.batch.wish import Wish
+    from pilotage.batch.pilot_request import PilotRequest
     from pilotage.flow.model import Flow
     from pilotage.rule.files import Diff, RuleFile
     from pilotage.rule.model import Rule
@@ -60,7 +60,7 @@ class Project(ProjectFolder):
         """Read the attempts of a job."""
         return jobs.attempts(self.db, number)
 
-    def want_pilots(self, site: str, wish: Wish, count: int, pool: str) -> list[int]:
+    def want_pilots(self, site: str, wish: PilotRequest, count: int, pool: str) -> list[int]:
         """Ask for pilots at a site."""
         body = msgspec.json.encode(wish).decode()
         with self.change() as db:

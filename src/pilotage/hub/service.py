@@ -31,7 +31,7 @@ from pilotage.pilot.sync import SyncHandler
 from pilotage.pilot.table import PilotTable
 from pilotage.project import settings as config
 from pilotage.project import tokens
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.status import sites
 from pilotage.status.offers import HOLE
 from pilotage.store import Db, Writer
@@ -48,7 +48,7 @@ class Service:
 
     def __init__(
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
-        listener: Listener, events: Callable[[], ASGIApp], lines: AgentLines,
+        listener: JobListener, events: Callable[[], ASGIApp], lines: AgentLines,
     ) -> None:  # fmt: skip
         """Connect the parts; `events` makes the application for posted messages.
 

@@ -13,12 +13,12 @@ import anyio.to_thread
 
 from pilotage.base import errors, units
 from pilotage.batch import files, records
-from pilotage.batch.connections import Ways
-from pilotage.batch.data import Carrier
-from pilotage.batch.driver import Driver
-from pilotage.batch.model import Site
-from pilotage.batch.place import Direct
-from pilotage.batch.tunnels import Doors
+from pilotage.batch.connections import SiteConnections
+from pilotage.batch.data import SiteStaging
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.place import BatchPlace
+from pilotage.batch.tunnels import Tunnels
 from pilotage.data.export import Exports
 from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
@@ -39,7 +39,7 @@ from pilotage.pilot import pack
 from pilotage.pilot.table import PilotTable
 from pilotage.pool.providers import Factory, HubOrders
 from pilotage.run import launch
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
@@ -61,7 +61,7 @@ class BatchSites:
 
     def __init__(
         self, project: Project, writer: Writer, queue: JobQueue, roster: PilotTable,
-        place: launch.Place, listener: Listener,
+        place: launch.LaunchContext, listener: JobListener,
     ) -> None:  # fmt: skip
         """Prepare; nothing happens before `run`."""
         self._project = project
@@ -77,14 +77,14 @@ class BatchSites:
         if not found:
             return
         program = await anyio.to_thread.run_sync(pack.archive)
-        ways = Ways(self._project, self._writer, program)
+        ways = SiteConnections(self._project, self._writer, program)
         digests, exports = Digests(), Exports()
         images = Images(self._project.root, self._project.state / "images")
         try:
             async with exports, anyio.create_task_group() as tasks:
                 work = functools.partial(self._work, SharedData(digests, exports, images))
 
-                def begin(name: str, site: Site) -> None:
+                def begin(name: str, site: SiteSettings) -> None:
                     tasks.start_soon(ways.keep, name, site, work)
 
                 mine = {name: one for name, one in found.items() if await self._stands(name)}
@@ -95,7 +95,7 @@ class BatchSites:
         finally:
             digests.close()
 
-    async def _follow(self, begin: Callable[[str, Site], None], known: set[str]) -> None:
+    async def _follow(self, begin: Callable[[str, SiteSettings], None], known: set[str]) -> None:
         """Begin with sites whose files come later."""
         wrong: dict[str, str] = {}
         while True:
@@ -119,10 +119,12 @@ class BatchSites:
         stand = functools.partial(records.stand, site=name, way="batch")
         return await self._writer.run(stand)
 
-    async def _work(self, goods: SharedData, name: str, driver: Driver, doors: Doors) -> None:
+    async def _work(
+        self, goods: SharedData, name: str, driver: SubmissionDriver, doors: Tunnels
+    ) -> None:
         """Run one site."""
-        carrier = Carrier(driver.remote, doors, self._project.state, *goods)
-        direct = Direct(
+        carrier = SiteStaging(driver.remote, doors, self._project.state, *goods)
+        direct = BatchPlace(
             name, driver, self._queue, self._writer, self._place, carrier, self._listener
         )
         patron = HubOrders(name, self._roster, self._writer, self._project.state / ADDRESS)
@@ -141,7 +143,7 @@ class BatchSites:
 
 def make_edge_sites(
     project: Project, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
-    listener: Listener, lines: AgentLines, address: HubIdentity,
+    listener: JobListener, lines: AgentLines, address: HubIdentity,
 ) -> EdgeSites:  # fmt: skip
     """Create the service; `address` is that of this hub for edge sites.
 

@@ -17,11 +17,11 @@ from pilotage.base import crash, durable, errors, text
 from pilotage.base.owner import me
 from pilotage.batch import job as guest
 from pilotage.batch import records as sites
-from pilotage.batch.job import Guest
+from pilotage.batch.job import BatchJob
 from pilotage.data.stage import landing
 from pilotage.data.stage.digest import Changed, Digests
 from pilotage.data.stage.landing import Landing
-from pilotage.data.stage.model import Digest, Key, Wanted
+from pilotage.data.stage.model import Digest, Key, WantedFile
 from pilotage.data.transfer.version import Version
 from pilotage.event import content
 from pilotage.job import model, moves, records, template
@@ -30,7 +30,7 @@ from pilotage.match.turn import TurnRecords
 from pilotage.pilot.launches import JobCancelled, NotRunnable
 from pilotage.pilot.model import NodeFacts, Project
 from pilotage.pilot.table import Pilot
-from pilotage.run import launch, unchanged
+from pilotage.run import launch
 from pilotage.run.model import Sandbox
 from pilotage.store import Db
 
@@ -71,7 +71,7 @@ def in_place(facts: NodeFacts, spec: model.JobSpec) -> bool:
     return seen is not Project.HIDDEN
 
 
-def has_data(one: Guest, project: str) -> bool:
+def has_data(one: BatchJob, project: str) -> bool:
     """Return whether a job reads or writes files of the project, or runs in it."""
     spec = one.spec
     if one.base != project:
@@ -83,7 +83,7 @@ def has_data(one: Guest, project: str) -> bool:
 
 
 def launch_order(
-    one: Guest, folders: NodeFolders, facts: NodeFacts, place: launch.Place, kind: str
+    one: BatchJob, folders: NodeFolders, facts: NodeFacts, place: launch.LaunchContext, kind: str
 ) -> dict[str, Any]:
     """Write the launch of a job, and what of its data is where on the node."""
     spec = one.spec
@@ -123,7 +123,7 @@ _PLAIN = text.dump(model.Binding())
 class Staged(msgspec.Struct):
     """An attempt with data, and where that is."""
 
-    guest: Guest
+    guest: BatchJob
     folders: NodeFolders
     #: By digest, the version of a file here that has this content; nothing before they were read.
     sources: dict[str, Key] | None = None
@@ -133,7 +133,7 @@ class ReturnedOutputs(msgspec.Struct):
     """Outputs of an attempt while they arrive."""
 
     files: list[Landing]
-    places: list[landing.Place]
+    places: list[landing.LandingPlan]
     #: Whether all of it is in its place.
     shown: bool = False
 
@@ -150,7 +150,7 @@ class ReturnedOutputs(msgspec.Struct):
 class Staging:
     """Serves inputs to attempts on pilots, and puts their outputs in place."""
 
-    def __init__(self, queue: JobQueue, where: launch.Place, reader: Db) -> None:
+    def __init__(self, queue: JobQueue, where: launch.LaunchContext, reader: Db) -> None:
         """Take where jobs would run if they ran here."""
         self._queue = queue
         self._reader = reader
@@ -198,7 +198,7 @@ class Staging:
         file = await anyio.to_thread.run_sync(_open, source)
         return file, source.version.size
 
-    def _guest(self, claim: moves.Claim, spec: model.JobSpec) -> Guest:
+    def _guest(self, claim: moves.Claim, spec: model.JobSpec) -> BatchJob:
         # What others submit runs elsewhere, and must not reach files of this machine.
         bounds = self._place.base if claim.owner not in {"", me()} else ""
         own = ""
@@ -206,13 +206,13 @@ class Staging:
             # A step of a workflow has a folder of its own, which this hub has made.
             own = template.render(spec.cwd, {})
         binding = records.read_binding(claim.binding)
-        return Guest(claim, spec, binding, spec.base or self._place.base, bounds, own)
+        return BatchJob(claim, spec, binding, spec.base or self._place.base, bounds, own)
 
     async def _read(self, facts: NodeFacts, claim: moves.Claim, spec: model.JobSpec) -> Staged:
         """Find out what a job reads; all of a file may have to be read for it."""
         one = self._guest(claim, spec)
         if objection := await anyio.to_thread.run_sync(
-            unchanged.objection, one.binding, spec.on_change
+            launch.objection, one.binding, spec.on_change
         ):
             raise JobCancelled(objection)
         files = await anyio.to_thread.run_sync(guest.wanted, one)
@@ -306,7 +306,7 @@ def _expect(one: Staged, found: Mapping[str, Any]) -> ReturnedOutputs:
     return ReturnedOutputs([Landing(file) for file in files], places)
 
 
-def _is_here(wanted: Wanted) -> bool:
+def _is_here(wanted: WantedFile) -> bool:
     """Return whether a file arrived before, and the acknowledgement was lost."""
     with contextlib.suppress(OSError):
         facts = os.lstat(wanted.local)

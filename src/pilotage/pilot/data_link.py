@@ -18,7 +18,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.base.supervise import Background
-from pilotage.data.stage.landing import Landing, Wrong
+from pilotage.data.stage.landing import DigestMismatch, Landing
 from pilotage.pilot import messages
 from pilotage.pilot.data import Staging
 from pilotage.pilot.table import OVER, Pilot
@@ -162,7 +162,7 @@ def _told(error: Exception) -> errors.PilotageError:
     """Return what went wrong so that a pilot can judge whether it helps to try again."""
     if isinstance(error, errors.PilotageError):
         return error
-    if isinstance(error, Wrong):
+    if isinstance(error, DigestMismatch):
         return errors.Unavailable("the part received before was corrupt: send all of it again")
     if isinstance(error, OSError):
         words = f"the hub cannot keep it: {error.strerror or error}"

@@ -9,7 +9,7 @@ import msgspec
 from pilotage.base import text
 from pilotage.job import model, moves, records
 from pilotage.pilot.model import NodeFacts
-from pilotage.run import launch, unchanged
+from pilotage.run import launch
 from pilotage.run.model import Sandbox
 
 #: Definitions that are cached, in all and for one node.
@@ -39,7 +39,7 @@ class LaunchTemplates:
     The marks are random, so that no text of a user's can hold them by accident or by design.
     """
 
-    def __init__(self, place: launch.Place, sandbox: str) -> None:
+    def __init__(self, place: launch.LaunchContext, sandbox: str) -> None:
         self._sandbox = sandbox
         self._job, self._attempt = (b"%d" % (10**17 + secrets.randbelow(10**17)) for _ in "ja")
         self._work = f"/{secrets.token_hex(16)}"
@@ -102,7 +102,7 @@ class LaunchTemplates:
         self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, kind: str
     ) -> tuple[bytes, list[str], model.Binding]:
         binding = records.read_binding(claim.binding)
-        if objection := unchanged.objection(binding, spec.on_change):
+        if objection := launch.objection(binding, spec.on_change):
             raise JobCancelled(objection)
         launch.require_inputs(spec, binding, self._place.base, claim.job)
         place = msgspec.structs.replace(self._place, python=facts.python, programs=facts.work)

@@ -22,8 +22,8 @@ from pilotage.pilot.model import PilotState
 from pilotage.pilot.table import OVER, HeldAttempt, Pilot, PilotLink, PilotTable
 from pilotage.project.settings import Pilots
 from pilotage.run import output
-from pilotage.run.local import Listener
-from pilotage.run.model import Why
+from pilotage.run.local import JobListener
+from pilotage.run.model import EndReason
 from pilotage.run.outcome import classify
 from pilotage.store import Db
 
@@ -43,7 +43,7 @@ class SyncHandler:
 
     def __init__(
         self, queue: JobQueue, table: PilotTable, templates: LaunchTemplates, staging: Staging,
-        settings: Pilots, folder: str, listener: Listener,
+        settings: Pilots, folder: str, listener: JobListener,
     ) -> None:  # fmt: skip
         """Get ready; what payloads write is kept below `folder`."""
         self._queue = queue
@@ -281,7 +281,7 @@ class SyncHandler:
 def _classify(pilot: Pilot, held: HeldAttempt, end: model.AttemptEnd) -> retry.AttemptEnd:
     """Return what an end that a pilot reports means for its job."""
     ending = validate.ending(end)
-    if ending.reason is Why.NOT_STARTED:
+    if ending.reason is EndReason.NOT_STARTED:
         # What a node lacks, such as a folder or a program, is no fault of the job.
         return _refused(pilot, ending.message)
     if end.unsaved:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pilotage.base import errors, text
 from pilotage.pilot import messages, model
-from pilotage.run.model import Ending, Usage, Why
+from pilotage.run.model import Ending, EndReason, Usage
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _ATTEMPT = re.compile(r"([1-9][0-9]{0,14})\.([1-9][0-9]{0,8})", re.ASCII)
@@ -87,9 +87,9 @@ def attempt(key: str) -> tuple[int, int]:
 def ending(end: model.AttemptEnd) -> Ending:
     """Return an end that a pilot reports, within what can be; an unknown reason is no evidence."""
     try:
-        reason = Why(end.reason)
+        reason = EndReason(end.reason)
     except ValueError:
-        reason = Why.LOST
+        reason = EndReason.LOST
     words = text.show(end.message)[:_MOST_WORDS] if end.message else ""
     usage = None if end.usage is None else _usage(end.usage)
     return Ending(

@@ -125,7 +125,7 @@ def _bounds(
 
 def leaving(sight: Sight, care: Care, pool: Pool) -> int:
     """Count the pilots that end before another could come; young ones never do."""
-    time = pool.pilot.wish().time
+    time = pool.pilot.seconds
     soon = care.latency if time is None else min(care.latency, _LATE * time)
     return sum(left < soon for left in sight.leaving)
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base import errors, toml, units
-from pilotage.batch import wish
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.pool.controller import Linear, RelativeSupply, Rule, Stepwise, judge
 from pilotage.pool.efficiency import Efficiency
 from pilotage.pool.fitness import Basis
@@ -25,36 +24,6 @@ _TIMES = ("patience", "haste", "rest")
 #: Those that are divided by, so that they cannot be nothing, and the others.
 _ABOVE = ("patience", "haste", "hedge", "stretch", "light")
 _ANY = ("rest", "ski", "tolerate", "headroom")
-
-
-class PilotResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What each pilot of a pool is."""
-
-    #: Cores.
-    cpus: int = 1
-    #: Memory, such as `"8G"`; empty means what the batch system gives.
-    memory: str = ""
-    #: GPUs.
-    gpus: int = 0
-    #: Wall time, such as `"12h"`; empty means the site's default.
-    time: str = ""
-    #: Queue or partition; empty means the site's default.
-    queue: str = ""
-    #: What is charged; empty means the site's default.
-    account: str = ""
-    #: Idle time after which it leaves; empty means the hub's default.
-    idle: str = ""
-
-    def wish(self) -> Wish:
-        """Return what is asked for when such a pilot is."""
-        found = Wish(
-            cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
-            gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
-            queue=self.queue, account=self.account,
-            idle=units.seconds(self.idle) if self.idle else None,
-        )  # fmt: skip
-        wish.check(found)
-        return found
 
 
 class Aimd(
@@ -206,7 +175,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     #: For people.
     about: str = ""
     #: What each of its pilots is.
-    pilot: PilotResources = PilotResources()
+    pilot: PilotRequest = PilotRequest()
     #: How its demand is decided.
     control: Control = Aimd()
     #: When it gives pilots back because their cores are not kept busy.
@@ -246,7 +215,7 @@ def check(name: str, pool: Pool) -> None:
         message = f"{name!r} cannot be the name of a pool"
         raise errors.ConfigError(message, hint="letters, digits, `-` and `_`")
     with toml.at("pilot"):
-        pool.pilot.wish()
+        pool.pilot.check()
     if pool.maximum < pool.pilot.cpus:
         message = f"`maximum` cannot be {pool.maximum}: one pilot has {pool.pilot.cpus} cores"
         raise errors.ConfigError(message, keys=("maximum",))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.edge import view
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
@@ -32,7 +32,7 @@ class Waiting:
     """What waits in the queue, and which pools could run it."""
 
     def __init__(
-        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, SiteSettings],
         found: Mapping[str, list[PoolPilot]], rows: Mapping[str, PoolRow], now: float,
         sees: Callable[[str], bool],
     ) -> None:  # fmt: skip
@@ -121,7 +121,7 @@ def _name(group: str, cpus: int, memory: int) -> str:
 
 
 def _like(
-    name: str, pool: Pool, site: Site, mine: list[PoolPilot], *, sees: bool
+    name: str, pool: Pool, site: SiteSettings, mine: list[PoolPilot], *, sees: bool
 ) -> dict[str, Any]:
     """Return the attributes of such a pilot: those of present pilots, or as requested."""
     for one in mine:
@@ -170,14 +170,14 @@ def measure(
 def see(
     name: str,
     pool: Pool,
-    site: Site,
+    site: SiteSettings,
     mine: list[PoolPilot],
     past: EndedPilots,
     row: PoolRow,
     now: float,
 ) -> tuple[Sight, Reading]:
     """Sum up what is seen of one pool."""
-    wish = pool.pilot.wish()
+    wish = pool.pilot
     ready = [one for one in mine if one.ready]
     queued = [one for one in mine if one.waits and not one.off]
     booting = [one for one in mine if one.state is PilotState.BOOTING and not one.off]
@@ -190,10 +190,10 @@ def see(
     died = past.died or row.died
     back = sorted(one.free for one in draining if one.callable)
     leaving = sorted(max(0.0, one.lasts) for one in ready if math.isfinite(one.lasts))
-    before = given(pool, site, row.seen).memory or MUCH
+    before = given(pool, site, row.seen).bytes or MUCH
     sight = Sight(
         name=name, provider=pool.site, cores=wish.cpus,
-        memory=float(wish.memory or _memory(ready, before)),
+        memory=float(wish.bytes or _memory(ready, before)),
         queued=len(queued), booting=len(booting),
         ready=len(ready), draining=len(draining), free=tuple(free),
         idle=tuple(sorted((one.idle for one in ready if one.idle is not None), reverse=True)),
@@ -221,7 +221,7 @@ def _memory(ready: list[PoolPilot], before: float) -> float:
 
 
 def look(
-    ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+    ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, SiteSettings],
     rows: Mapping[str, PoolRow], found: Mapping[str, list[PoolPilot]],
     marks: Mapping[int, tuple[float, float]], now: float,
 ) -> dict[str, PoolObservation]:  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pilotage.batch.wish import Wish
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.match.place import Place
 from pilotage.match.turn import TurnRecords
 from pilotage.node.exits import TOLD
@@ -26,8 +26,8 @@ SOON_S = 300.0
 
 
 @functools.lru_cache(maxsize=1024)
-def _wish(body: str) -> Wish:
-    return msgspec.json.decode(body, type=Wish) if body else Wish()
+def _wish(body: str) -> PilotRequest:
+    return msgspec.json.decode(body, type=PilotRequest) if body else PilotRequest()
 
 
 class PoolPilot(msgspec.Struct):
@@ -107,7 +107,7 @@ def by_pool(
             one.measured = (gauge.used, gauge.had)
             one.busy, one.resident = gauge.busy, gauge.resident
         if place is not None:
-            lifetime = place.until - enrolled if math.isfinite(place.until) else wish.time
+            lifetime = place.until - enrolled if math.isfinite(place.until) else wish.seconds
             one.lasts = last(lifetime, enrolled) - now
             one.callable = bool(drained and place.leases and not asked and pilot and pilot.callable)
         if place is not None and not place.leases and one.state is PilotState.AVAILABLE:

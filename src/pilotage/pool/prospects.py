@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from pilotage.base import errors, units
-from pilotage.batch.model import Site
-from pilotage.batch.wish import Wish, lasts
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import ExplainReason
@@ -46,15 +46,15 @@ class Hope(msgspec.Struct, frozen=True):
         return ExplainReason(f"pool {self.pool}", self.words)
 
 
-def attributes(name: str, pool: Pool, site: Site, *, sees: bool) -> dict[str, Any]:
+def attributes(name: str, pool: Pool, site: SiteSettings, *, sees: bool) -> dict[str, Any]:
     """Return what requirements may ask of a pilot of a pool, as far as it is known before it comes.
 
     Whether it sees the project's folder is known by those that came before it.
     """
-    wish = pool.pilot.wish()
+    asked = pool.pilot
     return {
-        "site": pool.site, "pool": name, "cpus": wish.cpus, "gpus": wish.gpus, "os": "linux",
-        "batch": site.batch, FOLDER: sees, **({"memory": wish.memory} if wish.memory else {}),
+        "site": pool.site, "pool": name, "cpus": asked.cpus, "gpus": asked.gpus, "os": "linux",
+        "batch": site.batch, FOLDER: sees, **({"memory": asked.bytes} if asked.bytes else {}),
     }  # fmt: skip
 
 
@@ -63,32 +63,35 @@ def sees(db: Db, pool: str) -> bool:
     return bool(db.value("pool_sight", pool=pool) != Project.HIDDEN)
 
 
-def given(pool: Pool, site: Site, seen: PoolObservation | None) -> Wish:
+def given(pool: Pool, site: SiteSettings, seen: PoolObservation | None) -> PilotRequest:
     """Return what a pilot of a pool has: the site or those that came say what the pool does not."""
-    asked = pool.pilot.wish()
-    memory = asked.memory
+    asked = pool.pilot
+    memory, time = asked.bytes, asked.lifetime(site)
     if memory is None and seen is not None:
         before = seen.sight
         alike = (before.provider, before.cores) == (pool.site, asked.cpus)
         memory = int(before.memory) if alike and before.memory < MUCH else None
-    return replace(asked, memory=memory, time=lasts(asked, site))
+    return replace(
+        asked, memory="" if memory is None else memory, time="" if time is None else time
+    )
 
 
-def outlives(pilot: Wish, kind: Cluster) -> bool:
+def outlives(pilot: PilotRequest, kind: Cluster) -> bool:
     """Return whether a pilot lives for longer than a job of a kind, that begins soon after it."""
-    if kind.time is None or pilot.time is None:
+    life = pilot.seconds
+    if kind.time is None or life is None:
         return True
-    return kind.time <= pilot.time - StayLimits.of(0.0, pilot.time, None).grace
+    return kind.time <= life - StayLimits.of(0.0, life, None).grace
 
 
-def suits(kind: Cluster, pilot: Wish, like: Mapping[str, Any]) -> bool:
+def suits(kind: Cluster, pilot: PilotRequest, like: Mapping[str, Any]) -> bool:
     """Return whether jobs of a kind may run on pilots that are so, however large they are."""
     return kind.gpus <= pilot.gpus and outlives(pilot, kind) and kind.accepts(like)
 
 
-def holds(pilot: Wish, kind: Cluster) -> bool:
+def holds(pilot: PilotRequest, kind: Cluster) -> bool:
     """Return whether a pilot is large enough for a job of a kind."""
-    return kind.cpus <= pilot.cpus and (pilot.memory is None or kind.memory <= pilot.memory)
+    return kind.cpus <= pilot.cpus and (pilot.bytes is None or kind.memory <= pilot.bytes)
 
 
 def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
@@ -146,13 +149,13 @@ def hope(name: str, pool: Pool, row: PoolRow, now: float, said: str = "") -> Hop
     return Hope(name, True, _soon(pool, seen), show)
 
 
-def _small(pool: Pool, wish: Wish, kind: Cluster) -> str:
+def _small(pool: Pool, wish: PilotRequest, kind: Cluster) -> str:
     """Return what pilots of a pool have too little of, where that is not plain from their cores."""
     if not outlives(wish, kind):
-        long, life = units.for_people(kind.time or 0.0), units.for_people(wish.time or 0.0)
+        long, life = units.for_people(kind.time or 0.0), units.for_people(wish.seconds or 0.0)
         return f"a job of {long} needs a pilot that lives for longer than {life}"
-    if pool.pilot.wish().memory is None and wish.memory and kind.memory > wish.memory:
-        return f"its pilots came with {wish.memory / 1e9:.3g} GB, since it asks for no `memory`"
+    if pool.pilot.bytes is None and wish.bytes and kind.memory > wish.bytes:
+        return f"its pilots came with {wish.bytes / 1e9:.3g} GB, since it asks for no `memory`"
     return ""
 
 

@@ -18,13 +18,13 @@ from pilotage.base import backoff, crash, errors, text
 from pilotage.base.clock import Clock
 from pilotage.base.owner import me
 from pilotage.base.supervise import Background, Supervisor
-from pilotage.batch import submission, wish
-from pilotage.batch.driver import Driver
-from pilotage.batch.submission import End, Submission, Work
+from pilotage.batch import pilot_request, submission
+from pilotage.batch.driver import SubmissionDriver
+from pilotage.batch.pilot_request import PilotRequest
+from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Cause
-from pilotage.batch.tunnels import Doors
-from pilotage.batch.wish import Wish
+from pilotage.batch.system.model import EndCause
+from pilotage.batch.tunnels import Tunnels
 from pilotage.edge import pilots, view
 from pilotage.edge.message import HubIdentity
 from pilotage.edge.order import PilotOrder
@@ -63,7 +63,7 @@ class PilotPapers(msgspec.Struct, frozen=True):
 class PilotBatch(msgspec.Struct, frozen=True):
     """Pilots with equal resources for one hub."""
 
-    wish: Wish
+    wish: PilotRequest
     numbers: list[int]
 
 
@@ -95,7 +95,7 @@ class HubOrders:
             else:
                 lots.setdefault((pool, body), []).append(number)
         return [
-            PilotBatch(msgspec.json.decode(body, type=Wish), numbers)
+            PilotBatch(msgspec.json.decode(body, type=PilotRequest), numbers)
             for (_, body), numbers in lots.items()
         ]
 
@@ -111,10 +111,10 @@ class HubOrders:
             return [await home(self._address)]
         return []
 
-    async def wish(self, number: int) -> Wish:
+    async def wish(self, number: int) -> PilotRequest:
         """Return the resources that a pilot asks for."""
         _, body = await self._writer.run(lambda db: db.rows("pilot_wish", id=number)[0])
-        return msgspec.json.decode(body, type=Wish)
+        return msgspec.json.decode(body, type=PilotRequest)
 
     async def papers(self, numbers: Sequence[int]) -> PilotPapers:
         """Create a single-use enrolment token for each pilot."""
@@ -177,7 +177,9 @@ _GRACE_S = 20.0
 class Factory:
     """Has pilots of this hub started at one site."""
 
-    def __init__(self, name: str, driver: Driver, doors: Doors, patron: HubOrders) -> None:
+    def __init__(
+        self, name: str, driver: SubmissionDriver, doors: Tunnels, patron: HubOrders
+    ) -> None:
         """Get ready; nothing happens before `run`."""
         self._name = name
         self._driver = driver
@@ -205,7 +207,7 @@ class Factory:
     async def _submit(self, lot: PilotBatch) -> None:
         root = (await self._driver.remote.ready()).root
         key = submission.new_key()
-        works = [Work(place, pilot=number) for place, number in enumerate(lot.numbers)]
+        works = [ArrayTask(place, pilot=number) for place, number in enumerate(lot.numbers)]
         try:
             items = await self._items(key, root, dict(enumerate(lot.numbers)), lot.wish)
         except errors.Unavailable as error:
@@ -219,14 +221,14 @@ class Factory:
         program = f"{root}/bin/{self._driver.remote.hello.version}.pyz"
         folder = f"{root}/s/{key}"
         words = shlex.join([site.python, "-I", "-S", program, "job", folder])
-        order = wish.order(
+        order = pilot_request.order(
             lot.wish, site, key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder,
             count=len(lot.numbers),
         )  # fmt: skip
         await self._driver.submit(site.batch, order, works, items)
 
     async def _items(
-        self, key: str, root: str, numbers: dict[int, int], asked: Wish
+        self, key: str, root: str, numbers: dict[int, int], asked: PilotRequest
     ) -> list[dict[str, Any]]:
         """Write the orders of pilots of one hub, each with a secret of its own."""
         papers = await self._patron.papers(list(numbers.values()))
@@ -237,7 +239,7 @@ class Factory:
         ]
 
     def _item(
-        self, folder: str, number: int, papers: PilotPapers, link: str, asked: Wish
+        self, folder: str, number: int, papers: PilotPapers, link: str, asked: PilotRequest
     ) -> dict[str, Any]:
         hello, site = self._driver.remote.hello, self._driver.remote.site
         program = f"{hello.root}/bin/{hello.version}.pyz"
@@ -245,9 +247,10 @@ class Factory:
         argv = [site.python, program, "--hub", papers.home.url, "--link", link]
         argv += ["--secret-file", f"{run}/secret", "--name", papers.names[number]]
         argv += ["--cpus", str(asked.cpus)] if asked.cpus else []
-        argv += ["--idle", f"{asked.idle:g}"] if asked.idle is not None else []
+        argv += ["--idle", f"{asked.idle_seconds:g}"] if asked.idle_seconds is not None else []
         # Most batch systems do not say on the node how long a job may run.
-        argv += ["--lifetime", f"{lasts:.0f}"] if (lasts := wish.lasts(asked, site)) else []
+        lasts = asked.lifetime(site)
+        argv += ["--lifetime", f"{lasts:.0f}"] if lasts else []
         argv += ["--cache-folder", site.cache_folder] if site.cache_folder else []
         argv += [word for one in site.readable for word in ("--readable", one)]
         argv += [word for one in site.writable for word in ("--writable", one)]
@@ -302,7 +305,7 @@ class Factory:
 
     # -- reports of the driver -------------------------------------------------------------------
 
-    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
+    def begun(self, works: list[tuple[Submission, ArrayTask]], words: str) -> None:
         """Handle pilots that started."""
         del words
         self._beside.start(self._patron.begun([work.pilot for _, work in works]))
@@ -319,7 +322,7 @@ class Factory:
         for told, numbers in by_words.items():
             self._beside.start(self._patron.said(numbers, told, known=one.known))
 
-    def over(self, one: Submission, work: Work, end: End) -> None:
+    def over(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         """Handle the end of a pilot."""
         self._beside.start(self._close(one, work, end))
 
@@ -333,19 +336,19 @@ class Factory:
         empty: dict[str, Any] = {"launch": None, "inputs": []}
         return [by_place.get(place, empty) for place in range(one.order.count)]
 
-    async def _close(self, one: Submission, work: Work, end: End) -> None:
+    async def _close(self, one: Submission, work: ArrayTask, end: TaskEnd) -> None:
         words = "cancelled" if work.stopping else _words(end)
         await self._patron.over(work.pilot, words, stopped=work.stopping)
         await self._driver.forget([(one, work)])
 
 
-def _words(end: End) -> str:
+def _words(end: TaskEnd) -> str:
     """Return how the batch job of a pilot ended."""
     if end.evidence is not None:
         return f"its program ended: {end.evidence['end'].get('message') or 'exit 0'}"
     if end.item is None:
         return end.never or "its batch job vanished"
-    cause = end.item.cause or Cause.UNKNOWN
+    cause = end.item.cause or EndCause.UNKNOWN
     return f"its batch job is over: {cause}{f' ({end.item.words})' if end.item.words else ''}"
 
 
@@ -417,7 +420,7 @@ class EdgePilots:
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,
         )  # fmt: skip
         name = f"{one.site}-{one.number}"[-_LONGEST:]
-        asked = PilotOrder(secret, name, home.url, home.vouch, one.wish.idle)
+        asked = PilotOrder(secret, name, home.url, home.vouch, one.wish.idle_seconds)
         try:
             pilots.order(db, one, asked, self._address, now)
         except errors.UsageError as error:

@@ -16,8 +16,8 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import crash, errors, text
-from pilotage.batch.model import Site
-from pilotage.batch.wish import Wish
+from pilotage.batch.model import SiteSettings
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.queue import JobQueue
@@ -68,7 +68,7 @@ class Files:
         #: What was said of those with mistakes; the mistake may be in the file of the site.
         self._wrong: dict[str, str] = {}
         self.pools: dict[str, Pool] = {}
-        self.sites: dict[str, Site] = {}
+        self.sites: dict[str, SiteSettings] = {}
 
     def read(self, agents: Collection[str] = ()) -> bool:
         """Reload changed files; return whether any changed. Sites with `agents` have no file."""
@@ -120,7 +120,7 @@ class Pools:
         #: When it is time to look, if no file changes before.
         self._next = 0.0
         #: Pilots that pools could have, and what jobs may ask of them.
-        self._offers: list[tuple[Wish, dict[str, Any]]] = []
+        self._offers: list[tuple[PilotRequest, dict[str, Any]]] = []
         #: Whether all pilots leave, and how many are still there.
         self._parting = False
         self._left = 0
@@ -232,7 +232,7 @@ class Pools:
         self, ledger: TurnRecords, db: Db, name: str, pool: Pool, step: PoolStep,
         mine: list[PoolPilot], now: float,
     ) -> None:  # fmt: skip
-        body = msgspec.json.encode(pool.pilot.wish()).decode()
+        body = msgspec.json.encode(pool.pilot).decode()
         for _ in range(step.order):
             db.value("pool_want", site=pool.site, pool=name, wish=body, now=now)
         self._call_off(db, mine, step.cancel)

@@ -9,7 +9,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.batch import files
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.edge.view import PilotSite
 
 #: What stands for the batch system of a site whose agent has not said which it is.
@@ -18,10 +18,10 @@ AGENT = "agent"
 _ANY = 1 << 30
 
 
-def read(root: Path, name: str, agents: Collection[str]) -> Site:
+def read(root: Path, name: str, agents: Collection[str]) -> SiteSettings:
     """Return the site of a pool; raise `NotFound` for one that is neither a file nor an agent's."""
     if name in agents and name not in files.names(root):
-        return Site(batch=AGENT, jobs=_ANY)
+        return SiteSettings(batch=AGENT, jobs=_ANY)
     try:
         return files.read(root, name)
     except errors.NotFound as error:
@@ -30,7 +30,7 @@ def read(root: Path, name: str, agents: Collection[str]) -> Site:
         raise errors.NotFound(error.message, hint=hint) from None
 
 
-def of(site: Site, agent: PilotSite | None) -> Site:
+def of(site: SiteSettings, agent: PilotSite | None) -> SiteSettings:
     """Return a site with the batch system that its agent reported."""
     if site.batch != AGENT or agent is None or not agent.batch:
         return site

@@ -13,12 +13,12 @@ import msgspec
 from pilotage.base import errors, toml, units
 from pilotage.bus.amqp.model import BrokerSettings
 from pilotage.data.transfer import url
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares, Slice
-from pilotage.run.launch import Place
+from pilotage.run.launch import LaunchContext
 
 FILE = "pilotage.toml"
 #: The settings of an agent, in the folder of the agent.
@@ -234,7 +234,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     #: Sites that keep data themselves.
     site: dict[str, FlowSite] = {}
     #: By host that this hub fetches data from or sends it to: the files that open it.
-    credentials: dict[str, Keys] = {}
+    credentials: dict[str, Credentials] = {}
 
 
 class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -353,7 +353,7 @@ def options(settings: Settings, state: Path) -> Options:
     )
 
 
-def place(settings: Settings, root: Path) -> Place:
+def place(settings: Settings, root: Path) -> LaunchContext:
     """Return where jobs run, and with which applications."""
     apps = {name: app.argv for name, app in settings.app.items()}
-    return Place(str(root), apps)
+    return LaunchContext(str(root), apps)

@@ -33,7 +33,7 @@ from pilotage.rule.files import Diff
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
 from pilotage.rule.records import FlowReader
-from pilotage.run.local import Listener
+from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.event")
@@ -44,7 +44,7 @@ _FOLDER_S = 0.5
 _AGAIN_S = 5
 
 
-class EventPipeline(Listener):
+class EventPipeline(JobListener):
     """Turns events into jobs, and follows starts and ends of jobs for the loop guard."""
 
     def __init__(

@@ -5,17 +5,17 @@ A `Launch` comes in; `Started` and one `Ending` go out, and `classify` says what
 
 from __future__ import annotations
 
-from pilotage.run.model import Ending, Launch, Report, Started, Usage, Why
+from pilotage.run.model import Ending, EndReason, Launch, Report, Started, Usage
 from pilotage.run.starter import Starter, alive, end_orphans, evidence
 
 __all__ = [
+    "EndReason",
     "Ending",
     "Launch",
     "Report",
     "Started",
     "Starter",
     "Usage",
-    "Why",
     "alive",
     "end_orphans",
     "evidence",

@@ -1,4 +1,4 @@
-"""A job becomes a process: templates are filled, parameters travel as values, never as source."""
+"""Turn a job into a process: templates are filled, and parameters are passed as values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.event import content
+from pilotage.event.model import FileVersion
 from pilotage.job import model, template
 from pilotage.payload import call
 from pilotage.run.model import Launch, Sandbox
@@ -22,8 +24,8 @@ _SHEBANG = "#!"
 _Recipe = model.Command | model.Script | model.Python | model.Notebook | model.App
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where jobs run."""
+class LaunchContext(msgspec.Struct, frozen=True):
+    """The project, applications and environment with which jobs are launched."""
 
     #: The project's root, which relative paths start from.
     base: str
@@ -48,7 +50,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def prepare(
-    place: Place,
+    place: LaunchContext,
     spec: model.JobSpec,
     binding: model.Binding,
     *,
@@ -95,6 +97,22 @@ def prepare(
     return Prepared(launch, outputs, optional)
 
 
+def objection(binding: model.Binding, on_change: model.OnChange) -> str:
+    """Return why a job must not run on its input; empty if it may."""
+    if on_change == "ignore" or not binding.path or not (binding.version or binding.sha256):
+        return ""
+    try:
+        found = os.stat(binding.path)
+    except OSError:
+        return f"its input {text.show(binding.path)} is gone"
+    version = str(FileVersion(found.st_ino, found.st_size, found.st_mtime_ns))
+    if on_change == "latest" or version == binding.version:
+        return ""
+    if binding.sha256 and content.sha256(binding.path) == binding.sha256:
+        return ""
+    return f"its input {text.show(binding.path)} has changed since the rule matched it"
+
+
 def declared(spec: model.JobSpec, binding: model.Binding, base: str, job: int) -> list[str]:
     """Name the files that a job will or may write, as far as it says so."""
     known = template.keywords(binding, spec.base or base, job)
@@ -137,10 +155,10 @@ def _outputs(
 
 
 def _process(
-    place: Place, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
+    place: LaunchContext, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
     params: Mapping[str, Any], folder: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Say what a process of its own is given."""
+    """Return what a process of its own is given."""
     values = {**known, **params}
     files = {"params.json": text.dump({**_plain(known), **params})}
     argv = _argv(place, recipe, values, params, folder, files)
@@ -154,10 +172,10 @@ def _process(
 
 
 def _call(
-    place: Place, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
+    place: LaunchContext, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
     values: Mapping[str, Any], params: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Say what the worker of a function is given; nothing of it differs from job to job."""
+    """Return what the worker of a function is given; nothing of it differs from job to job."""
     given = dict(place.env)
     given.update({name: template.render(value, values) for name, value in spec.env.items()})
     named = {"function": recipe.function, "source": recipe.source, "file": recipe.file}
@@ -173,7 +191,7 @@ def _call(
 
 
 def declares(spec: model.JobSpec, binding: model.Binding) -> bool:
-    """Say whether a job names files that it reads or writes, or did so where it comes from."""
+    """Return whether a job names files that it reads or writes, or did so where it comes from."""
     return bool(
         spec.inputs or spec.outputs or spec.optional_outputs or binding.path or binding.paths
         or "alone" in binding.data
@@ -181,10 +199,10 @@ def declares(spec: model.JobSpec, binding: model.Binding) -> bool:
 
 
 def _folder(
-    place: Place, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
+    place: LaunchContext, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
     folder: str, outputs: list[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Say where the calls of a job with files run: in a folder of their own unless it names one."""
+    """Return where calls of a job with files run: their own folder unless it names one."""
     base = spec.base or place.base
     inputs = [template.place(pattern, values, base) for pattern in spec.inputs]
     inputs += [path for path in (binding.path, *binding.paths) if path]
@@ -203,7 +221,7 @@ def _folder(
     }
 
 
-def _cwd(place: Place, spec: model.JobSpec, values: Mapping[str, Any]) -> str:
+def _cwd(place: LaunchContext, spec: model.JobSpec, values: Mapping[str, Any]) -> str:
     return os.path.join(spec.base or place.base, template.render(spec.cwd, values))
 
 
@@ -212,7 +230,7 @@ def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argv(
-    place: Place, recipe: _Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
+    place: LaunchContext, recipe: _Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
     folder: str, files: dict[str, str],
 ) -> list[str]:  # fmt: skip
     match recipe:
@@ -253,7 +271,9 @@ def _script(
     return [*(interpreter or ["bash"]), file, *template.argv(recipe.args, values)]
 
 
-def _python(place: Place, recipe: model.Python, folder: str, files: dict[str, str]) -> list[str]:
+def _python(
+    place: LaunchContext, recipe: model.Python, folder: str, files: dict[str, str]
+) -> list[str]:
     file = recipe.file
     if recipe.source:
         files["recipe.py"] = recipe.source
@@ -267,7 +287,7 @@ def _python(place: Place, recipe: model.Python, folder: str, files: dict[str, st
 
 
 def _notebook(
-    place: Place, recipe: model.Notebook, values: Mapping[str, Any], folder: str,
+    place: LaunchContext, recipe: model.Notebook, values: Mapping[str, Any], folder: str,
     files: dict[str, str],
 ) -> list[str]:  # fmt: skip
     file = recipe.file
@@ -283,7 +303,7 @@ def _notebook(
 
 
 def _environment(
-    place: Place, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any]
+    place: LaunchContext, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, str]:
     env = dict(place.env)
     env.update(
@@ -331,7 +351,7 @@ _STAYING = frozenset({"none", "bubblewrap"})
 def where(
     process: dict[str, Any], folder: str, owner: str, sandbox: Sandbox | None, *, stays: bool
 ) -> dict[str, Any]:
-    """Say what is to be added to a process so that it is called in the right place."""
+    """Return what is to be added to a process so that it is called in the right place."""
     if stays and (sandbox is None or sandbox.kind in _STAYING):
         return {"warm": kind(process, owner, sandbox)}
     # Such a sandbox shows nothing but the job's own folder.

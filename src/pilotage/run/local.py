@@ -28,8 +28,8 @@ from pilotage.match.model import Offer
 from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
-from pilotage.run import launch, starter, unchanged
-from pilotage.run.model import Ending, Launch, Started, Why
+from pilotage.run import launch, starter
+from pilotage.run.model import Ending, EndReason, Launch, Started
 from pilotage.run.offer import LOCAL, here
 from pilotage.run.outcome import classify
 from pilotage.run.starter import Starter
@@ -46,28 +46,28 @@ _MANY = 16
 _GRACE_S = 10.0
 #: How long a question may wait for work.
 _PATIENCE_S = 20.0
-#: So many starters in a row may die before they are ready.
+#: The number of starters in a row that may die before they are ready.
 _TRIES = 5
 #: Weight of the newest job in the mean of how long jobs take.
 _NEWEST = 0.2
 
 
-class Listener:
-    """Who wants to know of starts and ends."""
+class JobListener:
+    """Receives starts and ends of jobs."""
 
     def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
-        """Hear that a job is about to start."""
+        """Note that a job is about to start."""
 
     def ended(self, rule: str, job: int) -> None:
-        """Hear that a job ended, after this is on disk."""
+        """Note that a job ended, after this is on disk."""
 
 
 class LocalSite:
     """Runs jobs on this machine, as many at once as fit."""
 
     def __init__(
-        self, writer: Writer, queue: JobQueue, place: launch.Place, offer: Offer, state: Path,
-        listener: Listener,
+        self, writer: Writer, queue: JobQueue, place: launch.LaunchContext, offer: Offer,
+        state: Path, listener: JobListener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
         self._taking = True
@@ -78,20 +78,20 @@ class LocalSite:
         self._state = state
         self._listener = listener
         self._here = here(offer)
-        self._tenants: dict[str, Tenant] = {}
+        self._tenants: dict[str, RunningJob] = {}
         #: Claimed already, to be started the moment there is room.
-        self._shelf: collections.deque[tuple[Tenant, Launch]] = collections.deque()
+        self._shelf: collections.deque[tuple[RunningJob, Launch]] = collections.deque()
         self._ends: list[_End] = []
         self._pids: dict[str, int] = {}
         self._mean_wall = 1.0
         #: Whether a question waits at the queue, and the one that was asked after it.
         self._waiting = False
-        self._said: tuple[asyncio.Future[Granted], list[Tenant]] | None = None
+        self._said: tuple[asyncio.Future[Granted], list[RunningJob]] | None = None
         self._alive = False
         self._starter: Starter
 
     def poke(self) -> None:
-        """Tell the queue what ended, and look at it again; from the event loop's thread only."""
+        """Report ends to the queue and poll it again; call it in the event loop's thread only."""
         if not (self._waiting and self._ends):
             self._queue.nudge(LOCAL)
         elif self._said is None:
@@ -156,7 +156,7 @@ class LocalSite:
     # -- one turn --------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Say what ended and take what comes next, in one transaction; then start that."""
+        """Return what ended and take what comes next, in one transaction; then start that."""
         await anyio.lowlevel.checkpoint()
         answer, leaving = self._said or self._say()
         self._said = None
@@ -176,7 +176,7 @@ class LocalSite:
         with anyio.CancelScope(shield=True):
             await self._take(granted, leaving)
 
-    async def _hear_out(self, answer: asyncio.Future[Granted], leaving: list[Tenant]) -> None:
+    async def _hear_out(self, answer: asyncio.Future[Granted], leaving: list[RunningJob]) -> None:
         """Take the last answer; what cannot be written is none, and the next start finds out."""
         if await self._comes(answer):
             await self._take(answer.result(), leaving)
@@ -187,8 +187,8 @@ class LocalSite:
             await asyncio.wait([written], timeout=_GLANCE_S)
         return written.done()
 
-    def _say(self) -> tuple[asyncio.Future[Granted], list[Tenant]]:
-        """Tell the queue what ended, and ask for more; wait for it only if nothing ended."""
+    def _say(self) -> tuple[asyncio.Future[Granted], list[RunningJob]]:
+        """Report ends to the queue and claim more; wait only if nothing ended."""
         ends, self._ends = self._ends, []
         leaving = [self._tenants.pop(key) for key, _ in ends]
         ended = [
@@ -199,11 +199,11 @@ class LocalSite:
         # Asked at once: what ends from now on must find the question there to be answered.
         return self._queue.exchange(LOCAL, ended, ahead=ahead, park=not ended), leaving
 
-    async def _take(self, granted: Granted, leaving: list[Tenant]) -> None:
-        for tenant in leaving:
-            self._listener.ended(tenant.rule, tenant.job)
+    async def _take(self, granted: Granted, leaving: list[RunningJob]) -> None:
+        for running in leaving:
+            self._listener.ended(running.rule, running.job)
         if leaving:
-            self._starter.acknowledge(tenant.key for tenant in leaving if not tenant.adopted)
+            self._starter.acknowledge(running.key for running in leaving if not running.adopted)
         if granted.claims:
             await self._shelve(granted)
         await self._stop(granted.stops)
@@ -221,15 +221,15 @@ class LocalSite:
         for claim in granted.claims:
             spec = granted.specs[claim.spec]
             folder = moves.attempt_dir(self._folder, claim.job, claim.attempt)
-            tenant = Tenant(claim.job, claim.attempt, claim.spec, spec, claim.rule, folder)
-            self._tenants[tenant.key] = tenant
+            running = RunningJob(claim.job, claim.attempt, claim.spec, spec, claim.rule, folder)
+            self._tenants[running.key] = running
             binding = records.read_binding(claim.binding)
-            prepared = self._prepare(tenant, binding, claim.owner)
+            prepared = self._prepare(running, binding, claim.owner)
             if isinstance(prepared, retry.AttemptEnd):
-                self._ends.append((tenant.key, prepared))
+                self._ends.append((running.key, prepared))
                 continue
-            tenant.outputs = prepared.outputs
-            ready.append((tenant, prepared.launch))
+            running.outputs = prepared.outputs
+            ready.append((running, prepared.launch))
             declared = [*prepared.outputs.values(), *prepared.optional.values()]
             self._listener.started(claim, binding, declared)
             if declared:
@@ -240,18 +240,18 @@ class LocalSite:
         await self._start()
 
     def _prepare(
-        self, tenant: Tenant, binding: model.Binding, owner: str
+        self, running: RunningJob, binding: model.Binding, owner: str
     ) -> launch.Prepared | retry.AttemptEnd:
-        """Say which process to start, or why the job must not."""
-        if objection := unchanged.objection(binding, tenant.spec.on_change):
+        """Return which process to start, or why the job must not."""
+        if objection := launch.objection(binding, running.spec.on_change):
             return retry.AttemptEnd(
                 ok=False, message=objection, cause=Cause.INPUT, call_off=objection
             )
         try:
-            launch.require_inputs(tenant.spec, binding, self._place.base, tenant.job)
+            launch.require_inputs(running.spec, binding, self._place.base, running.job)
             return launch.prepare(
-                self._place, tenant.spec, binding,
-                job=tenant.job, attempt=tenant.attempt, folder=tenant.dir, owner=owner,
+                self._place, running.spec, binding,
+                job=running.job, attempt=running.attempt, folder=running.dir, owner=owner,
             )  # fmt: skip
         except (errors.PilotageError, OSError) as error:
             return retry.AttemptEnd(
@@ -269,28 +269,28 @@ class LocalSite:
             if not (fit.fits(needs, self._offer) or (alike and plain(needs))):
                 break
             alike = alike and plain(needs)
-            tenant, one = self._shelf.popleft()
+            running, one = self._shelf.popleft()
             self._offer = fit.carve(needs, self._offer)
-            taken.append((tenant, one))
+            taken.append((running, one))
         if not taken:
             return
         try:
             await self._starter.start([one for _, one in taken])
         except errors.Unavailable:
             # It has died, and its last reports come as they do: the next starter takes these.
-            for tenant, one in reversed(taken):
-                self._shelf.appendleft((tenant, one))
-                self._offer = fit.carve(tenant.spec.resources, self._offer, sign=1)
+            for running, one in reversed(taken):
+                self._shelf.appendleft((running, one))
+                self._offer = fit.carve(running.spec.resources, self._offer, sign=1)
         crash.point("job.sent")
 
     async def _hand_over(self) -> None:
         """Write down that what an earlier starter did not begin is this one's, before it begins."""
-        shelved = [(tenant.job, tenant.attempt) for tenant, _ in self._shelf]
+        shelved = [(running.job, running.attempt) for running, _ in self._shelf]
         lock = str(self._starter.lock)
         await self._writer.run(lambda db: moves.hand_over(db, shelved, lock))
 
     def _all_alike(self) -> bool:
-        """Say whether all that the starter holds is plain, and nothing else runs here."""
+        """Return whether all that the starter holds is plain, and nothing else runs here."""
         shelved = {one.key for one, _ in self._shelf}
         return all(
             plain(one.spec.resources) and not one.adopted
@@ -302,18 +302,18 @@ class LocalSite:
         """End the jobs that a person or the matchmaker wants ended."""
         for one in stops:
             key, words = f"{one.job}.{one.attempt}", one.words
-            tenant = self._tenants.get(key)
-            if tenant is None or tenant.stopping:
+            running = self._tenants.get(key)
+            if running is None or running.stopping:
                 continue
-            tenant.stopping = anyio.current_time()
-            shelved = next((one for one in self._shelf if one[0] is tenant), None)
+            running.stopping = anyio.current_time()
+            shelved = next((one for one in self._shelf if one[0] is running), None)
             if shelved:
                 self._shelf.remove(shelved)
                 self._ends.append(
                     (key, retry.AttemptEnd(ok=False, message=words, cause=Cause.STOPPED))
                 )
-            elif tenant.adopted:
-                await _signal(tenant, signal.SIGTERM)
+            elif running.adopted:
+                await _signal(running, signal.SIGTERM)
             else:
                 await self._starter.stop(key, words)
 
@@ -326,7 +326,7 @@ class LocalSite:
                     self._pids[report.key] = report.pid
                 else:
                     crash.point("result.received")
-                    if report.reason is Why.LOST:
+                    if report.reason is EndReason.LOST:
                         # What is claimed from now on belongs to the next starter.
                         self._here.taking = False
                     self._hear(report)
@@ -337,12 +337,12 @@ class LocalSite:
 
     def _hear(self, ending: Ending) -> None:
         """Take in how a job ended, and give its room back."""
-        tenant = self._tenants[ending.key]
+        running = self._tenants[ending.key]
         self._pids.pop(ending.key, None)
-        self._offer = fit.carve(tenant.spec.resources, self._offer, sign=1)
+        self._offer = fit.carve(running.spec.resources, self._offer, sign=1)
         if ending.usage:
             self._mean_wall += _NEWEST * (ending.usage.wall - self._mean_wall)
-        end = classify(ending, tenant.spec.ok_codes, lambda: launch.missing(tenant.outputs))
+        end = classify(ending, running.spec.ok_codes, lambda: launch.missing(running.outputs))
         self._ends.append((ending.key, end))
         if -self._offer.free_cpus < self._offer.cpus or len(self._ends) >= _MANY:
             self.poke()
@@ -359,7 +359,7 @@ class LocalSite:
                 await self._writer.run(functools.partial(moves.note_pids, pids=pids))
 
     async def _ask_again(self) -> None:
-        """Ask anew now and then: what time alone changes, nobody tells whoever waits."""
+        """Re-poll periodically: time-based changes send no notification."""
         while True:
             await anyio.sleep(_PATIENCE_S)
             self.poke()
@@ -367,10 +367,10 @@ class LocalSite:
     async def _wind_down(self) -> None:
         """Stop what runs, and put it back in the queue before we go."""
         why = "stopped together with its runner"
-        for tenant, _ in self._shelf:
+        for running, _ in self._shelf:
             self._ends.append(
                 (
-                    tenant.key,
+                    running.key,
                     retry.AttemptEnd(ok=False, message=why, cause=Cause.STOPPED, stopped=True),
                 )
             )
@@ -406,9 +406,9 @@ class LocalSite:
     # -- after a restart -------------------------------------------------------------------------
 
     async def _adopt(self) -> None:
-        for tenant in await self._writer.run(lambda db: tenants(db, self._place)):
-            self._tenants[tenant.key] = tenant
-            self._offer = fit.carve(tenant.spec.resources, self._offer)
+        for running in await self._writer.run(lambda db: left_running(db, self._place)):
+            self._tenants[running.key] = running
+            self._offer = fit.carve(running.spec.resources, self._offer)
         await self._queue.do(self._join)
         await self._look_at_adopted()
 
@@ -430,18 +430,18 @@ class LocalSite:
         self._here.taking = self._taking
 
     def _join(self, ledger: TurnRecords, db: Db, now: float) -> None:
-        """Tell the matchmaker of this machine, and of what runs here already."""
+        """Register this machine, and what already runs here, with the matchmaker."""
         if self._taking:
             self._show(db, "available", now)
         ledger.join(self._here, lambda mark: mark.startswith("/"))
 
     async def _watch_adopted(self) -> None:
-        while any(tenant.adopted for tenant in self._tenants.values()):
+        while any(running.adopted for running in self._tenants.values()):
             await anyio.sleep(_GLANCE_S)
             await self._look_at_adopted()
-            for tenant in list(self._tenants.values()):
-                if tenant.adopted and 0 < tenant.stopping < anyio.current_time() - _GRACE_S:
-                    await _signal(tenant, signal.SIGKILL)
+            for running in list(self._tenants.values()):
+                if running.adopted and 0 < running.stopping < anyio.current_time() - _GRACE_S:
+                    await _signal(running, signal.SIGKILL)
 
     async def _look_at_adopted(self) -> None:
         heard = {key for key, _ in self._ends}
@@ -450,8 +450,8 @@ class LocalSite:
             self._hear(ending)
 
 
-async def _signal(tenant: Tenant, number: int) -> None:
-    await anyio.to_thread.run_sync(starter.signal_adopted, tenant.key, tenant.adopted, number)
+async def _signal(running: RunningJob, number: int) -> None:
+    await anyio.to_thread.run_sync(starter.signal_adopted, running.key, running.adopted, number)
 
 
 #: Jobs that are claimed before there is room for them, at most.
@@ -460,8 +460,8 @@ _MOST_AHEAD = 32
 _AHEAD_S = 0.1
 
 
-class Tenant(msgspec.Struct):
-    """A job that runs here."""
+class RunningJob(msgspec.Struct):
+    """A job that runs on this machine."""
 
     job: int
     attempt: int
@@ -483,50 +483,50 @@ class Tenant(msgspec.Struct):
 
 
 def plain(needs: model.Resources) -> bool:
-    """Say whether a job needs one core and nothing else, as most do."""
+    """Return whether a job needs one core and nothing else, as most do."""
     return needs.cpus == 1 and not needs.memory and not needs.gpus
 
 
 def how_many_ahead(cpus: int, wall: float) -> int:
-    """Say how many jobs to claim before there is room for them, if jobs take so long."""
+    """Return how many jobs to claim before there is room for them, if jobs take so long."""
     if wall >= _AHEAD_S:
         return 0
     return min(_MOST_AHEAD, int(cpus * _AHEAD_S / max(wall, 0.001)))
 
 
-def tenants(db: Db, place: launch.Place) -> list[Tenant]:
+def left_running(db: Db, place: launch.LaunchContext) -> list[RunningJob]:
     """Read the jobs that ran when the last process ended."""
     found = []
     for job, attempt, folder, lock, _, number, binding, _, _, rule, _ in db.rows("job_running"):
         if not lock.startswith("/"):
             continue
         spec = records.read_spec(db.value("spec_body", id=number))
-        tenant = Tenant(job, attempt, number, spec, rule, text.load_path(folder), adopted=lock)
+        running = RunningJob(job, attempt, number, spec, rule, text.load_path(folder), adopted=lock)
         one = records.read_binding(binding)
         try:
             prepared = launch.prepare(
-                place, tenant.spec, one, job=job, attempt=attempt, folder=tenant.dir
+                place, running.spec, one, job=job, attempt=attempt, folder=running.dir
             )
-            tenant.outputs = prepared.outputs
+            running.outputs = prepared.outputs
         except (errors.PilotageError, OSError) as error:
             _log.warning("job %d: its outputs cannot be named any more: %s", job, error)
-        found.append(tenant)
+        found.append(running)
     return found
 
 
-def endings(adopted: Iterable[Tenant]) -> list[Ending]:
+def endings(adopted: Iterable[RunningJob]) -> list[Ending]:
     """Look how adopted jobs ended; one whose starter died without evidence is lost."""
     found, lost = [], []
     held = list(adopted)
-    # Whether a starter lives must be known before its evidence is looked for: it writes first.
+    # Whether a starter lives must be known before its evidence is read: it writes that first.
     dead = {lock for lock in {one.adopted for one in held} if not starter.alive(Path(lock))}
-    for tenant in held:
-        if (ending := starter.evidence(tenant.dir)) and ending.key == tenant.key:
+    for running in held:
+        if (ending := starter.evidence(running.dir)) and ending.key == running.key:
             found.append(ending)
-        elif tenant.adopted in dead:
-            lost.append(tenant.key)
+        elif running.adopted in dead:
+            lost.append(running.key)
     if lost:
         starter.end_orphans(lost)
         _log.warning("%d attempts were lost when an earlier process died", len(lost))
     why = "the process that held it died without evidence of its end"
-    return found + [Ending(key, 0.0, None, None, Why.LOST, why, None) for key in lost]
+    return found + [Ending(key, 0.0, None, None, EndReason.LOST, why, None) for key in lost]

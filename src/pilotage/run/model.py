@@ -1,4 +1,4 @@
-"""The nouns of a payload: what to start, and how it ended."""
+"""Data types of a payload: the process to start, and how it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 
-class Why(StrEnum):
+class EndReason(StrEnum):
     """The reason why a payload is over."""
 
     #: It ended by itself; `exit` holds its code.
@@ -25,12 +25,12 @@ class Why(StrEnum):
     STOPPED = "stopped"
     #: No process came into being.
     NOT_STARTED = "not_started"
-    #: The starter died, so nobody saw its end; nothing of it is left running.
+    #: The starter died, so its end was not observed; nothing of it is left running.
     LOST = "lost"
 
 
 class Sandbox(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What stands between a payload and everything else."""
+    """The isolation of a payload from the rest of the machine."""
 
     #: `none`, `bubblewrap`, `podman`, `apptainer` or `user`.
     kind: str = "none"
@@ -71,7 +71,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     #: Kernel limits by name: cpu_seconds, disk, file_size, open_files, processes.
     limits: dict[str, int] = {}
-    #: What stands between it and everything else.
+    #: Its isolation from the rest of the machine.
     sandbox: Sandbox | None = None
     #: GPUs that it is lent.
     gpus: int = 0
@@ -82,7 +82,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a payload and the children it waited for have used."""
+    """The resources used by a payload and the children it waited for."""
 
     #: The time from start to end, in seconds.
     wall: float
@@ -121,7 +121,7 @@ class Ending(msgspec.Struct, frozen=True):
     #: The signal, if a signal ended it.
     signal: int | None
     #: Why it is over.
-    reason: Why
+    reason: EndReason
     #: The same for people.
     message: str
     #: What it used, if it ran and its end was seen.
@@ -131,8 +131,8 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Tell whether it ended by itself and with success."""
-        return self.reason is Why.EXITED and self.exit == 0
+        """Return whether it ended by itself and with success."""
+        return self.reason is EndReason.EXITED and self.exit == 0
 
 
 Report: TypeAlias = Started | Ending

@@ -1,4 +1,4 @@
-"""This machine as the matchmaker sees it."""
+"""This machine, described to the matchmaker."""
 
 from __future__ import annotations
 

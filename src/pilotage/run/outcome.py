@@ -1,48 +1,113 @@
-"""Classify the end of a payload: one function for this machine, pilots and batch jobs."""
+"""Ends of payloads: decode the reports of a starter, and classify what they mean for a job.
+
+Results of functions stay as they were written.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 
-from pilotage.base import crash
+from pilotage.base import crash, text
 from pilotage.job import retry
 from pilotage.job.outcome import Cause
-from pilotage.run import reports
-from pilotage.run.model import Ending, Why
+from pilotage.run.model import Ending, EndReason, Report, Started
 
 #: What a starter reports, and what it means for an attempt.
 CAUSES = {
-    Why.EXITED: Cause.EXIT,
-    Why.SIGNALLED: Cause.SIGNAL,
-    Why.TIMEOUT: Cause.TIMEOUT,
-    Why.MEMORY: Cause.MEMORY,
-    Why.DISK: Cause.DISK,
-    Why.STOPPED: Cause.STOPPED,
-    Why.NOT_STARTED: Cause.NOT_STARTED,
-    Why.LOST: Cause.LOST,
+    EndReason.EXITED: Cause.EXIT,
+    EndReason.SIGNALLED: Cause.SIGNAL,
+    EndReason.TIMEOUT: Cause.TIMEOUT,
+    EndReason.MEMORY: Cause.MEMORY,
+    EndReason.DISK: Cause.DISK,
+    EndReason.STOPPED: Cause.STOPPED,
+    EndReason.NOT_STARTED: Cause.NOT_STARTED,
+    EndReason.LOST: Cause.LOST,
 }
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+class _Started(Started, frozen=True, tag_field="op", tag="started"):
+    """The line that tells of a start."""
+
+
+class _Ended(Ending, frozen=True, tag_field="op", tag="ended"):
+    """The line that tells of an end."""
+
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Evidence(Ending, frozen=True):
+    """The same in a file."""
+
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_lines: msgspec.json.Decoder[Report] = msgspec.json.Decoder(_Started | _Ended)
+_files: msgspec.json.Decoder[Ending] = msgspec.json.Decoder(_Evidence)
+
+
+def read_report(line: bytes) -> Report:
+    """Read a line of a starter."""
+    try:
+        found = _lines.decode(line)
+    except msgspec.DecodeError:
+        facts = text.load(line)
+        if facts["op"] == "ended":
+            return _odd(facts)
+        return msgspec.convert(facts, Started)
+    return _plain(found) if isinstance(found, Ending) else Started(found.key, found.pid, found.time)
+
+
+def read_evidence(data: bytes) -> Ending:
+    """Read the file that a starter left of an end."""
+    try:
+        return _plain(_files.decode(data))
+    except msgspec.DecodeError:
+        return _odd(json.loads(data))
+
+
+def _plain(found: Ending) -> Ending:
+    facts = msgspec.structs.asdict(found)
+    if bytes(facts["result"]) == b"null":
+        del facts["result"]
+    return Ending(**facts)
+
+
+def _odd(facts: Any) -> Ending:  # noqa: ANN401 - any JSON value
+    """Read an end of which some text holds odd bytes."""
+    ending = msgspec.convert(facts, Ending)
+    if ending.result is None:
+        return ending
+    return msgspec.structs.replace(ending, result=msgspec.Raw(text.dump(ending.result).encode()))
+
+
+# -- causes ----------------------------------------------------------------------------------------
 
 
 def classify(
     ending: Ending, ok_codes: Collection[int], look: Callable[[], tuple[str, ...]]
 ) -> retry.AttemptEnd:
     """Return what an ending means for its job; `look` names declared outputs that are not there."""
-    ok = ending.reason is Why.EXITED and ending.exit in ok_codes
+    ok = ending.reason is EndReason.EXITED and ending.exit in ok_codes
     missing = look() if ok else ()
     crash.point("result.checked")
     end = retry.AttemptEnd(
         ok=ok,
         message=ending.message,
         cause=_cause(ending.reason, ok=ok, missing=missing),
-        lost=ending.reason is Why.LOST,
-        stopped=ending.reason is Why.STOPPED,
+        lost=ending.reason is EndReason.LOST,
+        stopped=ending.reason is EndReason.STOPPED,
         missing=missing,
         exit=ending.exit,
         signal=ending.signal,
         # What a function raised is worth as much as what it returned.
-        result=reports.result(ending),
+        result=_result(ending),
     )
     usage = ending.usage
     if usage is None:
@@ -57,7 +122,15 @@ def classify(
     )
 
 
-def _cause(reason: Why, *, ok: bool, missing: tuple[str, ...]) -> Cause:
+def _cause(reason: EndReason, *, ok: bool, missing: tuple[str, ...]) -> Cause:
     if not ok:
         return CAUSES[reason]
     return Cause.OUTPUT if missing else Cause.NONE
+
+
+def _result(ending: Ending) -> str:
+    """Return what a function returned as JSON, and nothing if nothing is to be kept."""
+    found = ending.result
+    if isinstance(found, msgspec.Raw):
+        return bytes(found).decode()
+    return "" if found is None else text.dump(found)

@@ -1,4 +1,4 @@
-"""What payloads on other machines write, kept where commands look for it."""
+"""Output of payloads on other machines, stored with their attempts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def put(
 ) -> None:
     """Keep what a payload wrote, or raise `OSError`; what is behind its `last` part goes."""
     folder = moves.attempt_dir(root, job, attempt)
-    # A pipe, or what is no file at all, must not have us wait.
+    # A pipe or another special file must not block us.
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     os.makedirs(folder, exist_ok=True)
     with open(os.open(f"{folder}/{stream}", flags, 0o600), "wb", buffering=0) as file:

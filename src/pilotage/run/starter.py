@@ -1,4 +1,4 @@
-"""Have payloads run by a starter, and know of each how it ended."""
+"""A starter process that runs payloads, and what it leaves if it dies."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.payload.starter import process
-from pilotage.run import reports
-from pilotage.run import reports as report
-from pilotage.run.model import Ending, Launch, Report, Why
+from pilotage.run import outcome
+from pilotage.run.model import Ending, EndReason, Launch, Report
 
 _log = logging.getLogger(__name__)
 _PROGRAM = Path(__file__).parents[1] / "payload" / "starter"
@@ -100,7 +99,7 @@ class Starter:
         await self._flush()
 
     def acknowledge(self, keys: Iterable[str]) -> None:
-        """Say that these endings are safe; it goes out with what is sent or awaited next."""
+        """Acknowledge endings that are on disk; sent with the next message."""
         self._say({"op": "ack", "keys": list(keys)})
 
     def __aiter__(self) -> Self:
@@ -112,7 +111,7 @@ class Starter:
             if messages is None:
                 if lost := await self._lose():
                     return lost
-            elif reports := [report.read(message) for message in messages]:
+            elif reports := [outcome.read_report(message) for message in messages]:
                 for one in reports:
                     if isinstance(one, Ending):
                         self._held.pop(one.key, None)
@@ -145,7 +144,7 @@ class Starter:
         return lines if data else None
 
     async def _greet(self) -> None:
-        """Wait until the starter holds its lock, so that nobody takes it for dead."""
+        """Wait until the starter holds its lock, so that it is not taken for dead."""
         with anyio.move_on_after(_READY_SECONDS):
             if await self._receive():
                 return
@@ -197,8 +196,8 @@ class Starter:
 
 
 def _lost(key: str) -> Ending:
-    message = "its starter died, so nobody saw how it ended"
-    return Ending(key, time.time(), None, None, Why.LOST, message, None)
+    message = "its starter died, so its end was not observed"
+    return Ending(key, time.time(), None, None, EndReason.LOST, message, None)
 
 
 def _new_lock(state_dir: Path) -> Path:
@@ -223,7 +222,7 @@ def _last_words(lock: Path) -> str:
 
 
 def _dead(pid: int) -> bool:
-    """Tell whether a child has ended, without collecting it."""
+    """Return whether a child has ended, without collecting it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -256,7 +255,7 @@ def evidence(directory: str | Path) -> Ending | None:
     """Read how the payload of an attempt directory ended, if its starter had to write it down."""
     try:
         data = Path(directory, "exit.json").read_bytes()
-        return reports.read_evidence(data)
+        return outcome.read_evidence(data)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (ValueError, msgspec.ValidationError):
@@ -265,13 +264,13 @@ def evidence(directory: str | Path) -> Ending | None:
 
 
 def alive(lock: Path) -> bool:
-    """Tell whether the starter that holds this lock lives."""
+    """Return whether the starter that holds this lock lives."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        # Shared, so that two who look at once do not take each other for the starter.
+        # Shared, so that two concurrent checks do not take each other for the starter.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

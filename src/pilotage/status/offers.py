@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import units
 from pilotage.base.owner import me
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.offer import place_of
 from pilotage.edge import place as edge
 from pilotage.edge import view
@@ -143,7 +143,7 @@ def _queue(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
     told = msgspec.json.decode(facts)
     if "site" not in told:
         return None
-    place = place_of(name, number, msgspec.convert(told["site"], Site))
+    place = place_of(name, number, msgspec.convert(told["site"], SiteSettings))
     if name in judge.drained:
         return Offered(place, DRAINING, judge.drained[name])
     if trouble:

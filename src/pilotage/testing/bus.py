@@ -97,7 +97,7 @@ class MemoryBus:
         self._tags = itertools.count(1)
 
     def known_as(self, user: str) -> MemoryBus:
-        """Return the same bus for somebody else."""
+        """Return the same bus for another user."""
         other = MemoryBus(user)
         other._queues, other._receivers = self._queues, self._receivers
         other._tags = self._tags
@@ -124,7 +124,7 @@ class MemoryBus:
             receiver.close()
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Say that messages are dealt with; of an old delivery this means nothing."""
+        """Acknowledge messages; acknowledging an old delivery has no effect."""
         await checkpoint()
         # Those that go back first come first.
         for one in reversed((message, *more)):
@@ -132,7 +132,7 @@ class MemoryBus:
                 receiver.settle(one.tag, done=done)
 
     async def request(self, topic: str, body: bytes, within: float) -> bytes:
-        """Send and return the first answer; raise `TimedOut` after `timeout` seconds."""
+        """Send and return the first answer; raise `TimedOut` after `within` seconds."""
         answers: list[bytes] = []
         answered = anyio.Event()
 

@@ -17,9 +17,9 @@ import anyio.from_thread
 
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
-from pilotage.data.transfer.keys import Keys
-from pilotage.data.transfer.kind.hub import Home
-from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.keys import Credentials
+from pilotage.data.transfer.kind.hub import HubAddress
+from pilotage.data.transfer.retrying import RetryPolicy
 from pilotage.data.transfer.url import PORT
 from pilotage.project import settings as config
 from testbed.bed import listens
@@ -29,7 +29,7 @@ from tests import face
 from tests.contract.transfer.web import Web, serving
 
 #: Fails at once: a test that means to try again says so.
-ONCE = Patience(attempts=1, deadline=120)
+ONCE = RetryPolicy(attempts=1, deadline=120)
 
 
 @dataclass
@@ -40,14 +40,14 @@ class Place:
     root: Path
     url: str
     allowed: Allowed
-    keys: dict[str, Keys] = field(default_factory=dict)
+    keys: dict[str, Credentials] = field(default_factory=dict)
     #: Whose files they are, if not ours.
     owner: str = ""
     web: Web | None = None
     #: The hub whose port it is.
-    home: Home | None = None
+    home: HubAddress | None = None
 
-    def courier(self, patience: Patience = ONCE, **more) -> Courier:
+    def courier(self, patience: RetryPolicy = ONCE, **more) -> Courier:
         made = Courier(
             self.allowed, keys=self.keys, patience=patience, dice=random.Random(1), **more
         )
@@ -96,7 +96,7 @@ def ssh(bed: Sshd, scheme: str) -> Iterator[Place]:
     root = fresh(bed.folder / "transfer" / f"{time.monotonic_ns()}")
     root.parent.chmod(0o755)
     may = allowed(scheme, hosts=("key", "127.0.0.1"))
-    keys = {"key": Keys(ssh_config=str(bed.config))}
+    keys = {"key": Credentials(ssh_config=str(bed.config))}
     place = Place(scheme, root, f"{scheme}://key{root}", may, keys, owner=bed.user.name)
     place.own()
     try:
@@ -170,7 +170,7 @@ def hub(top: Path) -> Iterator[Place]:
     ):
         key = made.agent("mira")
         made.send("mira", 1, writes="c/")
-        home = Home(url=made.url, key=lambda: key)
+        home = HubAddress(url=made.url, key=lambda: key)
         root = fresh(config.port_folder(made.project.state) / "c")
         yield Place("hub", root, f"{PORT}c", Allowed(schemes=("hub",)), home=home)
 

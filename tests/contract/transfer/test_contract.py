@@ -11,7 +11,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.data.transfer import courier, fetch, url
 from pilotage.data.transfer.model import MANIFEST
-from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.retrying import RetryPolicy
 
 FILES = {
     "a.txt": b"hello\n",
@@ -28,7 +28,7 @@ FILES = {
     "100%41": b"no escape",
 }
 #: Tries again, and does not wait for long.
-PATIENT = Patience(delay=0.01, attempts=5)
+PATIENT = RetryPolicy(delay=0.01, attempts=5)
 
 
 def tree(top: Path) -> dict[str, bytes]:
@@ -234,7 +234,7 @@ async def test_a_folder_that_is_pinned_comes_as_it_was_sent_or_not_at_all(place,
                 f"{place.url}/r/", str(tmp_path / "3"), pinned=sent.digest
             )
         assert not (tmp_path / "3" / "a").exists()
-        again = await place.courier().send(str(own), f"{place.url}/r/", anew=True)
+        again = await place.courier().send(str(own), f"{place.url}/r/", resend=True)
         assert (again.digest, again.moved) == (sent.digest, 2)
         assert (place.root / "r" / "a").read_bytes() == b"made"
 
@@ -248,7 +248,7 @@ async def test_what_is_sent_anew_heals_a_manifest_that_was_cut_short(place, tmp_
         await place.courier(PATIENT).fetch(
             f"{place.url}/r/", str(tmp_path / "1"), pinned=sent.digest
         )
-    await place.courier().send(str(own), f"{place.url}/r/", anew=True)
+    await place.courier().send(str(own), f"{place.url}/r/", resend=True)
     assert (place.root / "r" / MANIFEST).read_bytes() == whole
 
 

@@ -22,17 +22,17 @@ from pilotage.base import errors
 from pilotage.data.transfer import fetch, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind.http import Http
-from pilotage.data.transfer.model import MANIFEST, Item
-from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.model import MANIFEST, TransferItem
+from pilotage.data.transfer.retrying import RetryPolicy
 from pilotage.data.transfer.send import send
 from testbed.ssh import keys as keys_of_nobody
 from tests.contract.transfer import places
 from tests.contract.transfer.places import Place
 from tests.contract.transfer.web import serving
 
-SOON = Patience(delay=0.05, longest=0.2, attempts=5, deadline=120, glance=0.05)
+SOON = RetryPolicy(delay=0.05, longest=0.2, attempts=5, deadline=120, glance=0.05)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def test_a_source_that_changes_while_it_is_copied_is_noticed(
     with places.KINDS[kind][0](tmp_path / kind) as place:
         place.put({"a": b"1" * 1000, "b": b"2"})
         found = await place.courier().look(f"{place.url}/")
-        carrier = place.courier()._carrier(url.parse(f"{place.url}/"), Keys())
+        carrier = place.courier()._carrier(url.parse(f"{place.url}/"), Credentials())
         real = carrier.fetch
 
         async def slow(base, items, folder):
@@ -160,7 +160,7 @@ async def test_a_result_that_changes_while_it_is_sent_is_not_published(here, tmp
     source = tmp_path / "out"
     source.mkdir()
     (source / "a").write_bytes(b"1" * 1000)
-    carrier = here.courier()._carrier(url.parse(here.url), Keys())
+    carrier = here.courier()._carrier(url.parse(here.url), Credentials())
     real = carrier.send
 
     async def busy(base, items, folder):
@@ -221,9 +221,9 @@ async def test_a_key_that_is_not_accepted_is_a_matter_of_credentials(sshd, tmp_p
         for line in sshd.config.read_text().splitlines()
     ]
     config.write_text("\n".join(lines))
-    keys = {"key": Keys(ssh_config=str(config))}
+    keys = {"key": Credentials(ssh_config=str(config))}
     may = places.allowed("sftp", hosts=("key", "127.0.0.1"))
-    hasty = Patience(deadline=0.2, glance=0.1)
+    hasty = RetryPolicy(deadline=0.2, glance=0.1)
     courier = Courier(may, keys=keys, patience=hasty, dice=random.Random(1))
     with pytest.raises(errors.NeedsCredential):
         await courier.look("sftp://key/tmp")
@@ -265,11 +265,11 @@ async def test_a_large_file_with_holes_keeps_them(here, tmp_path):
 CHILD = """
     import asyncio, sys
     from pilotage.data.transfer.courier import Courier
-    from pilotage.data.transfer.keys import Keys
+    from pilotage.data.transfer.keys import Credentials
     from tests.contract.transfer.places import allowed
     scheme, host, config, address, target = sys.argv[1:]
     may = allowed(scheme, hosts=(host, "127.0.0.1"))
-    courier = Courier(may, keys={host: Keys(ssh_config=config)})
+    courier = Courier(may, keys={host: Credentials(ssh_config=config)})
     asyncio.run(courier.fetch(address, target))
 """
 
@@ -277,7 +277,7 @@ CHILD = """
 def begin_and_kill(place: Place, target: Path) -> int:
     """Fetch in a process of its own, and kill that when something has arrived."""
     where = url.parse(place.url)
-    config = place.keys.get(where.host, Keys()).ssh_config
+    config = place.keys.get(where.host, Credentials()).ssh_config
     words = [where.scheme, where.host, config, f"{place.url}/big", str(target)]
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(CHILD), *words])
     try:
@@ -323,7 +323,7 @@ async def test_a_credential_that_expires_on_the_way_pauses_until_there_is_anothe
     token = tmp_path / "token"
     token.write_text("old")
     dav.web.token = "old"
-    dav.keys = {"127.0.0.1": Keys(token=str(token))}
+    dav.keys = {"127.0.0.1": Credentials(token=str(token))}
 
     def expire(request):
         if dav.web.calls["GET"] > 10 and dav.web.token == "old":
@@ -357,7 +357,7 @@ async def test_a_redirect_to_a_host_that_is_allowed_gets_no_credential(dav, tmp_
     (root / "a").write_bytes(b"from there")
     token = tmp_path / "token"
     token.write_text("secret")
-    dav.keys = {"127.0.0.1": Keys(token=str(token))}
+    dav.keys = {"127.0.0.1": Credentials(token=str(token))}
     seen: list[str] = []
     with serving(root) as other:
         other.faults.append(lambda r: seen.append(r.headers.get("authorization", "")))
@@ -435,4 +435,4 @@ async def test_a_name_with_a_newline_is_an_ordinary_name(here, tmp_path):
     here.put({"a\nb": b"1"})
     await here.courier().fetch(f"{here.url}/", str(tmp_path / "in"))
     assert (tmp_path / "in" / "a\nb").read_bytes() == b"1"
-    assert Item("a\nb", 1).need == 1
+    assert TransferItem("a\nb", 1).need == 1

@@ -15,8 +15,8 @@ from pilotage.base import errors
 from pilotage.data.transfer import fetch, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
-from pilotage.data.transfer.keys import Keys
-from pilotage.data.transfer.kind.globus import Globus, Here
+from pilotage.data.transfer.keys import Credentials
+from pilotage.data.transfer.kind.globus import Globus, LocalCollection
 from testbed.ports import free_port
 from tests.contract.transfer.places import ONCE
 from tests.contract.transfer.web import listening
@@ -111,8 +111,9 @@ def globus(tmp_path):
     def carrier(key: str = "job-7.1") -> Globus:
         may = Allowed(schemes=("globus",), hosts=(THEIRS,))
         return Globus(
-            may, Keys(token=str(tmp_path / "token")), Here(OURS, str(tmp_path / "ours")), key=key,
-            service=f"http://127.0.0.1:{port}/v0.10",
+            may, Credentials(token=str(tmp_path / "token")),
+            LocalCollection(OURS, str(tmp_path / "ours")),
+            key=key, service=f"http://127.0.0.1:{port}/v0.10",
         )  # fmt: skip
 
     with listening(service, port):

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 import msgspec
 
 from pilotage.batch.system import words
-from pilotage.batch.system.model import BatchError, Call, Item, Order, Said
+from pilotage.batch.system.model import (
+    BatchCommand,
+    BatchError,
+    BatchItem,
+    BatchOrder,
+    Output,
+)
 from pilotage.batch.system.tools import cancelled
 
 from . import listing, settings
@@ -39,7 +45,7 @@ class Kubernetes:
         """Take `[plugin]` of the site's file."""
         self._settings = settings.read(given)
 
-    def submit(self, order: Order) -> Call:
+    def submit(self, order: BatchOrder) -> BatchCommand:
         """Create a job whose name is the order's key."""
         words.check(order)
         if order.count != 1:
@@ -47,9 +53,9 @@ class Kubernetes:
         body = msgspec.json.encode(manifest(order, self._settings)).decode()
         argv = (*self._settings.argv, "create", "--filename=-", "--output=name")
         # The manifest is ours: no need to fetch the cluster's schema for each.
-        return Call((*argv, "--validate=false"), input=body)
+        return BatchCommand((*argv, "--validate=false"), input=body)
 
-    def submitted(self, said: Said) -> str:
+    def submitted(self, said: Output) -> str:
         """Read the name; one that is there already is this very order."""
         if said.exit != 0:
             if there := _THERE.search(said.err):
@@ -60,33 +66,33 @@ class Kubernetes:
             return made[1]
         raise BatchError(f"kubectl create gave no name but {said.out[:200]!r}")
 
-    def listing(self) -> Call:
+    def listing(self) -> BatchCommand:
         """List all our jobs with their pods, also what ended within a day."""
         selector = f"--selector={OWNER[0]}={OWNER[1]}"
-        return Call((*self._settings.argv, "get", "jobs,pods", selector, "--output=json"))
+        return BatchCommand((*self._settings.argv, "get", "jobs,pods", selector, "--output=json"))
 
-    def listed(self, said: Said) -> list[Item]:
+    def listed(self, said: Output) -> list[BatchItem]:
         """Read a listing."""
         if said.exit != 0:
             raise BatchError(f"kubectl get: {words.complaint(said)}")
         return listing.items(said.out)
 
-    def history(self, since: float) -> Call | None:
+    def history(self, since: float) -> BatchCommand | None:
         """Have none beside the listing."""
         del since
         return None
 
-    def remembered(self, said: Said) -> list[Item]:
+    def remembered(self, said: Output) -> list[BatchItem]:
         """Have nothing to remember."""
         del said
         return []
 
-    def cancel(self, ids: Sequence[str]) -> Call:
+    def cancel(self, ids: Sequence[str]) -> BatchCommand:
         """End jobs by their deadline; those that are over or gone are no error."""
         patch = msgspec.json.encode(_OFF).decode()
         argv = (*self._settings.argv, "patch", "--type=merge", f"--patch={patch}", "job")
         return cancelled(argv, ids, pattern=_ID, gone=_GONE)
 
-    def version(self) -> Call:
+    def version(self) -> BatchCommand:
         """See whether `kubectl` is there, and whether the cluster answers."""
-        return Call((*self._settings.argv, "version", "--output=json"))
+        return BatchCommand((*self._settings.argv, "version", "--output=json"))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage.batch.system import words
-from pilotage.batch.system.model import BatchError, Cause, Item, Phase
+from pilotage.batch.system.model import BatchError, BatchItem, EndCause, Phase
 
 from .manifest import CANCELLED, KEY, name
 from .objects import Condition, Job, Meta, Pod, State, Waits
@@ -20,20 +20,20 @@ _STUCK = frozenset({
 })  # fmt: skip
 #: Why a pod was ended from outside, by its reason or by that of its condition `DisruptionTarget`.
 _ENDED = {
-    "Evicted": Cause.PREEMPTED,
-    "Preempting": Cause.PREEMPTED,
-    "PreemptionByScheduler": Cause.PREEMPTED,
-    "PreemptionByKubeScheduler": Cause.PREEMPTED,
-    "EvictionByEvictionAPI": Cause.PREEMPTED,
-    "TerminationByKubelet": Cause.NODE,
-    "DeletionByTaintManager": Cause.NODE,
-    "DeletionByPodGC": Cause.NODE,
-    "NodeLost": Cause.NODE,
-    "NodeShutdown": Cause.NODE,
-    "Shutdown": Cause.NODE,
-    "Terminated": Cause.NODE,
-    "NodeAffinity": Cause.NODE,
-    "UnexpectedAdmissionError": Cause.NODE,
+    "Evicted": EndCause.PREEMPTED,
+    "Preempting": EndCause.PREEMPTED,
+    "PreemptionByScheduler": EndCause.PREEMPTED,
+    "PreemptionByKubeScheduler": EndCause.PREEMPTED,
+    "EvictionByEvictionAPI": EndCause.PREEMPTED,
+    "TerminationByKubelet": EndCause.NODE,
+    "DeletionByTaintManager": EndCause.NODE,
+    "DeletionByPodGC": EndCause.NODE,
+    "NodeLost": EndCause.NODE,
+    "NodeShutdown": EndCause.NODE,
+    "Shutdown": EndCause.NODE,
+    "Terminated": EndCause.NODE,
+    "NodeAffinity": EndCause.NODE,
+    "UnexpectedAdmissionError": EndCause.NODE,
 }
 #: The container could not be started at all.
 _UNSTARTED = frozenset({"ContainerCannotRun", "StartError", "ContainerStatusUnknown"})
@@ -49,7 +49,7 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw]
 
 
-def items(text: str) -> list[Item]:
+def items(text: str) -> list[BatchItem]:
     """Read `kubectl get jobs,pods -o json`; being JSON, it is whole or none."""
     try:
         found = msgspec.json.decode(text, type=_List)
@@ -86,23 +86,23 @@ def _newest(pods: dict[str, Pod], pod: Pod) -> None:
         pods[key] = pod
 
 
-def _item(job: Job, pod: Pod | None) -> Item:
+def _item(job: Job, pod: Pod | None) -> BatchItem:
     told: dict[str, Any] = {"key": _key(job.metadata), "id": job.metadata.name}
     if pod is not None:
         told |= {"node": pod.spec.node_name, "started": _started(pod.state)}
     if done := job.condition("Complete"):
         ended = _time(job.status.completion_time)
-        return Item(
-            **told, phase=Phase.OVER, cause=Cause.EXITED, exit=0, ended=ended, words=done.reason
+        return BatchItem(
+            **told, phase=Phase.OVER, cause=EndCause.EXITED, exit=0, ended=ended, words=done.reason
         )  # fmt: skip
     if failed := job.condition("Failed"):
-        return Item(**told, phase=Phase.OVER, **_why(job, failed, pod))
+        return BatchItem(**told, phase=Phase.OVER, **_why(job, failed, pod))
     if job.spec.suspend:
         if CANCELLED in job.metadata.annotations:
-            return Item(**told, phase=Phase.OVER, cause=Cause.CANCELLED, words="suspended")
-        return Item(**told, phase=Phase.HELD, words="suspended")
+            return BatchItem(**told, phase=Phase.OVER, cause=EndCause.CANCELLED, words="suspended")
+        return BatchItem(**told, phase=Phase.HELD, words="suspended")
     phase, said = _phase(pod)
-    return Item(**told, phase=phase, words=said)
+    return BatchItem(**told, phase=phase, words=said)
 
 
 def _phase(pod: Pod | None) -> tuple[Phase, str]:
@@ -130,16 +130,20 @@ def _why(job: Job, failed: Condition, pod: Pod | None) -> dict[str, Any]:
     ended = _time(pod.state.terminated.finished_at) if pod and pod.state.terminated else None
     if failed.reason == "DeadlineExceeded":
         off = CANCELLED in job.metadata.annotations
-        return {"cause": Cause.CANCELLED if off else Cause.TIMEOUT, "words": said, "ended": ended}
+        return {
+            "cause": EndCause.CANCELLED if off else EndCause.TIMEOUT,
+            "words": said,
+            "ended": ended,
+        }
     if pod is None:
-        return {"cause": Cause.UNKNOWN, "words": said}
+        return {"cause": EndCause.UNKNOWN, "words": said}
     return {**_end(pod), "ended": ended}
 
 
 def _end(pod: Pod) -> dict[str, Any]:
     over = pod.state.terminated
     if over is not None and over.reason == "OOMKilled":
-        return {"cause": Cause.MEMORY, "words": over.reason}
+        return {"cause": EndCause.MEMORY, "words": over.reason}
     status = pod.status
     lost = [one for one in status.conditions if one.type == "DisruptionTarget"]
     for reason, message in (
@@ -149,14 +153,17 @@ def _end(pod: Pod) -> dict[str, Any]:
         if cause := _ENDED.get(reason):
             return {"cause": cause, "words": _said(reason, message)}
     if over is None:
-        return {"cause": Cause.UNKNOWN, "words": _said(status.reason or "Failed", status.message)}
+        return {
+            "cause": EndCause.UNKNOWN,
+            "words": _said(status.reason or "Failed", status.message),
+        }
     if over.reason in _UNSTARTED:
-        return {"cause": Cause.NODE, "words": over.reason}
+        return {"cause": EndCause.NODE, "words": over.reason}
     # A shell says 128 and the number of the signal, and so does what runs containers.
     number = over.signal or over.exit_code - 128
     if 0 < number <= _SIGNALS:
-        return {"cause": Cause.SIGNALLED, "signal": number, "words": over.reason}
-    return {"cause": Cause.EXITED, "exit": over.exit_code, "words": over.reason}
+        return {"cause": EndCause.SIGNALLED, "signal": number, "words": over.reason}
+    return {"cause": EndCause.EXITED, "exit": over.exit_code, "words": over.reason}
 
 
 def _said(reason: str, message: str) -> str:

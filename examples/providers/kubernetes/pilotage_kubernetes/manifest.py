@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from pilotage.batch.system import words
-from pilotage.batch.system.model import BatchError, Order
+from pilotage.batch.system.model import BatchError, BatchOrder
 
 from .settings import Settings
 
@@ -33,7 +33,7 @@ _LACKS = {
 }
 
 
-def manifest(order: Order, settings: Settings) -> dict[str, Any]:
+def manifest(order: BatchOrder, settings: Settings) -> dict[str, Any]:
     """Write a job that is run once: nothing starts it again, and nothing else has its name."""
     words.refuse(order, "Kubernetes", **_LACKS)
     labels = {OWNER[0]: OWNER[1], KEY: order.key}
@@ -60,7 +60,7 @@ def name(key: str) -> str:
     return key.lower()
 
 
-def _pod(order: Order, settings: Settings) -> dict[str, Any]:
+def _pod(order: BatchOrder, settings: Settings) -> dict[str, Any]:
     volume: dict[str, Any] = {"name": "site"}
     if settings.claim:
         volume["persistentVolumeClaim"] = {"claimName": settings.claim}
@@ -86,7 +86,7 @@ def _pod(order: Order, settings: Settings) -> dict[str, Any]:
     return pod
 
 
-def _container(order: Order, settings: Settings) -> dict[str, Any]:
+def _container(order: BatchOrder, settings: Settings) -> dict[str, Any]:
     amounts: dict[str, str] = {"cpu": str(order.tasks * order.cpus)}
     if order.memory is not None:
         amounts["memory"] = str(order.memory)

@@ -1,1 +1,1 @@
-"""Shells: commands go in, processes at a site come out, be it here or behind `ssh`."""
+"""Shells: commands come in, processes at a site go out, here or behind `ssh`."""

@@ -1,4 +1,4 @@
-"""Which shell a site has."""
+"""The shell of a site: this machine, or `ssh`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pilotage.base import errors
-from pilotage.batch.model import Site
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.shell.model import BUFFER, Shell
-from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.shell.ssh import SshShell
 
 
-def choose(name: str, site: Site, state: Path) -> Shell:
+def choose(name: str, site: SiteSettings, state: Path) -> Shell:
     """Return the way to a site; `state` is the state folder of the project."""
     if not site.host:
-        return Here()
-    return Ssh(name, site.host, state, settings=site.ssh_config)
+        return LocalShell()
+    return SshShell(name, site.host, state, settings=site.ssh_config)
 
 
-class Here:
+class LocalShell:
     """A shell on this machine."""
 
     barred = False
@@ -33,7 +33,7 @@ class Here:
         """Nothing is in the way."""
 
     async def alive(self) -> bool:
-        """Say that it is."""
+        """Do nothing: it always is."""
         return True
 
     async def start(

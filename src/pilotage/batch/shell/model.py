@@ -1,4 +1,4 @@
-"""What a shell is: a way to start programs at a site."""
+"""The interface of a shell: starts programs at a site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shell(Protocol):
         ...
 
     async def alive(self) -> bool:
-        """Say whether there is a connection, without making one."""
+        """Return whether there is a connection, without making one."""
         ...
 
     async def start(

@@ -1,7 +1,7 @@
-"""A login node behind OpenSSH: one connection that outlives us, and programs by it.
+"""A login node behind OpenSSH: one persistent connection, and programs over it.
 
 The connection is an `ssh` of its own in the background, which other calls of `ssh` find by a
-socket. So whoever gave a one-time code gives it once, whatever becomes of this process.
+socket. So a one-time code is given once, even if this process restarts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import msgspec
 from pilotage.base import durable, errors
 from pilotage.batch.shell import words
 from pilotage.batch.shell.model import BUFFER
-from pilotage.batch.shell.words import Kind, Trouble
+from pilotage.batch.shell.words import ConnectionTrouble, TroubleKind
 
-#: How long a connection stays that nobody uses, if no person was needed for it.
+#: How long an idle connection stays that was made without a person.
 _STAY = "10m"
 _CHECK_S = 5.0
 _CONNECT_S = 60.0
@@ -37,15 +37,15 @@ _LOCK_S = 20.0
 _LOCK_PAUSE_S = 0.1
 
 
-class Ssh:
+class SshShell:
     """A shell on a login node."""
 
     def __init__(self, name: str, host: str, state: Path, *, settings: str = "") -> None:
         """Name the site and its host; `settings` is a file of `ssh`, else the user's own."""
         self.name = name
         self.host = host
-        self.nest = Nest(state, host, settings)
-        self._trouble: Trouble | None = None
+        self.nest = SshFiles(state, host, settings)
+        self._trouble: ConnectionTrouble | None = None
         self._forwarded: set[int] = set()
 
     @property
@@ -56,7 +56,7 @@ class Ssh:
     # -- the connection --------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Have a connection: the one that is there, or a new one that asks nobody."""
+        """Have a connection: the one that is there, or a new one that asks no questions."""
         async with self._alone():
             if not await self.alive():
                 await self._open()
@@ -69,7 +69,7 @@ class Ssh:
         if status == 0 and await self.alive():
             return
         self._trouble = words.understand(said, self.host, self.name)
-        if self._trouble.kind in (Kind.CLOSED, Kind.OTHER):
+        if self._trouble.kind in (TroubleKind.CLOSED, TroubleKind.OTHER):
             # `ssh` does not show what a jump host's says if the connection is to stay.
             _, said = await _said(self._glance())
             self._trouble = words.understand(said, self.host, self.name)
@@ -91,7 +91,7 @@ class Ssh:
         self.nest.note(None)
 
     async def logout(self) -> bool:
-        """End the connection; say whether there was one."""
+        """End the connection; return whether there was one."""
         async with self._alone():
             there = await self.alive()
             if there:
@@ -100,7 +100,7 @@ class Ssh:
         return there
 
     async def alive(self) -> bool:
-        """Say whether there is a connection, without making one."""
+        """Return whether there is a connection, without making one."""
         if not self.nest.occupied():
             return False
         status, _, _ = await self._control("check")
@@ -118,7 +118,7 @@ class Ssh:
         self, argv: Sequence[str], *, stdin: int = PIPE, stdout: int = PIPE, stderr: int = PIPE
     ) -> Process:
         """Start a program at the login node, and return once it has been started."""
-        with Log(self.nest.fifo()) as log:
+        with SshLog(self.nest.fifo()) as log:
             command = [*self._channel("DEBUG1"), "-E", log.path, "--", self.host, shlex.join(argv)]
             process = await _spawn(command, stdin=stdin, stdout=stdout, stderr=stderr)
             if await log.says("master session id", process, _START_S):
@@ -189,14 +189,16 @@ class Ssh:
                     break
                 except BlockingIOError:
                     if left <= 0:
-                        raise errors.Unavailable(f"somebody logs in to {self.host}") from None
+                        raise errors.Unavailable(
+                            f"another process is logging in to {self.host}"
+                        ) from None
                 left -= _LOCK_PAUSE_S
                 await asyncio.sleep(_LOCK_PAUSE_S)
             yield
 
 
 async def _said(command: list[str]) -> tuple[int, str]:
-    """Run an `ssh` that nobody can answer; return its status and its complaints."""
+    """Run a non-interactive `ssh`; return its status and its complaints."""
     # Not a pipe: what goes to the background would hold it open.
     with tempfile.TemporaryFile() as log:
         process = await _spawn(
@@ -242,8 +244,8 @@ def _killed_at_last(process: Process) -> Iterator[None]:
 _GLANCE_S = 0.05
 
 
-class Log:
-    """A pipe with a name, read until what it says is enough."""
+class SshLog:
+    """A named pipe with the log of `ssh`, read until it says enough."""
 
     def __init__(self, path: str) -> None:
         """Take a pipe that is there; it is gone at the end."""
@@ -302,7 +304,7 @@ Host *
 """
 
 
-class Nest:
+class SshFiles:
     """The files of one connection."""
 
     def __init__(self, state: Path, host: str, settings: str) -> None:
@@ -335,7 +337,7 @@ class Nest:
         return str(target)
 
     def occupied(self) -> bool:
-        """Say whether there is a socket, be it a dead one."""
+        """Return whether there is a socket, be it a dead one."""
         return os.path.exists(self.socket)
 
     def clear(self) -> None:
@@ -352,17 +354,17 @@ class Nest:
         os.mkfifo(path, 0o600)
         return path
 
-    def note(self, trouble: Trouble | None) -> None:
-        """Keep why there is no connection, for whoever asks later."""
+    def note(self, trouble: ConnectionTrouble | None) -> None:
+        """Keep why there is no connection, for later questions."""
         if trouble is None:
             self._note.unlink(missing_ok=True)
         else:
             self._note.write_bytes(msgspec.json.encode(trouble))
 
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> ConnectionTrouble | None:
         """Read why there was no connection at the last try."""
         try:
-            return msgspec.json.decode(self._note.read_bytes(), type=Trouble)
+            return msgspec.json.decode(self._note.read_bytes(), type=ConnectionTrouble)
         except (OSError, msgspec.DecodeError):
             return None
 

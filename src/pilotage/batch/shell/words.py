@@ -1,4 +1,4 @@
-"""What `ssh` means by what it writes."""
+"""Causes of connection failures, read from the messages of `ssh`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from pilotage.base import errors
 
 
-class Kind(StrEnum):
-    """What is in the way of a connection."""
+class TroubleKind(StrEnum):
+    """Why there is no connection."""
 
     #: A code, a password or another key is wanted: a person must log in.
     LOGIN = "login"
-    #: Nobody has said yet that the host's key is the right one.
+    #: The host's key is not confirmed yet.
     UNKNOWN_KEY = "unknown key"
     #: The host shows another key than the one that is known.
     CHANGED_KEY = "changed key"
@@ -36,72 +36,86 @@ class Kind(StrEnum):
 
 
 #: A person must do something first; to try again and again may even lock the account.
-BARRED = frozenset({Kind.LOGIN, Kind.UNKNOWN_KEY, Kind.CHANGED_KEY, Kind.SETTINGS})
+BARRED = frozenset(
+    {TroubleKind.LOGIN, TroubleKind.UNKNOWN_KEY, TroubleKind.CHANGED_KEY, TroubleKind.SETTINGS}
+)
 
-_SIGNS: tuple[tuple[Kind, str], ...] = (
-    (Kind.CHANGED_KEY, r"REMOTE HOST IDENTIFICATION HAS CHANGED|REVOKED HOST KEY"),
-    (Kind.UNKNOWN_KEY, r"host key is known for|Host key verification failed"),
-    (Kind.SETTINGS, r"[Bb]ad configuration option|Bad owner or permissions|bad configuration"),
-    (Kind.SETTINGS, r"Can't open user config file"),
-    (Kind.LOGIN, r"Permission denied|Too many authentication failures|no more authentication"),
-    (Kind.NAME, r"Could not resolve hostname|Name or service not known"),
-    (Kind.REFUSED, r"Connection refused"),
-    (Kind.SILENT, r"timed out|No route to host|Network is unreachable|Host is down"),
-    (Kind.SESSIONS, r"Session open refused by peer|session request failed"),
-    (Kind.CLOSED, r"Connection (?:closed|reset)|Broken pipe|kex_exchange_identification"),
-    (Kind.CLOSED, r"Control socket connect|stdio forwarding failed|Connection to \S+ closed"),
+_SIGNS: tuple[tuple[TroubleKind, str], ...] = (
+    (TroubleKind.CHANGED_KEY, r"REMOTE HOST IDENTIFICATION HAS CHANGED|REVOKED HOST KEY"),
+    (TroubleKind.UNKNOWN_KEY, r"host key is known for|Host key verification failed"),
+    (
+        TroubleKind.SETTINGS,
+        r"[Bb]ad configuration option|Bad owner or permissions|bad configuration",
+    ),
+    (TroubleKind.SETTINGS, r"Can't open user config file"),
+    (
+        TroubleKind.LOGIN,
+        r"Permission denied|Too many authentication failures|no more authentication",
+    ),
+    (TroubleKind.NAME, r"Could not resolve hostname|Name or service not known"),
+    (TroubleKind.REFUSED, r"Connection refused"),
+    (TroubleKind.SILENT, r"timed out|No route to host|Network is unreachable|Host is down"),
+    (TroubleKind.SESSIONS, r"Session open refused by peer|session request failed"),
+    (TroubleKind.CLOSED, r"Connection (?:closed|reset)|Broken pipe|kex_exchange_identification"),
+    (
+        TroubleKind.CLOSED,
+        r"Control socket connect|stdio forwarding failed|Connection to \S+ closed",
+    ),
 )
 #: What is said of each, and what to do.
 _TOLD = {
-    Kind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
-    Kind.UNKNOWN_KEY: (
-        "the key of {whose} is not known, so it may be anybody",
+    TroubleKind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
+    TroubleKind.UNKNOWN_KEY: (
+        "the key of {whose} is not known, so its identity is not verified",
         "{login} shows it and asks; or add it to ~/.ssh/known_hosts",
     ),
-    Kind.CHANGED_KEY: (
-        "THE KEY OF {whose} HAS CHANGED: it was set up anew, or somebody stands in between",
-        "ask whoever runs it; only if the new key is right, take the old one out of {place}",
+    TroubleKind.CHANGED_KEY: (
+        "THE KEY OF {whose} HAS CHANGED: it was reinstalled, or the connection is intercepted",
+        "ask its administrators; only if the new key is right, take the old one out of {place}",
     ),
-    Kind.SETTINGS: ("ssh: {line}", "mend its settings; nobody else may be able to write them"),
-    Kind.NAME: (
+    TroubleKind.SETTINGS: (
+        "ssh: {line}",
+        "correct its settings; only you may have write access to them",
+    ),
+    TroubleKind.NAME: (
         "there is no host {host}",
         "`host` in the site's file is a name of ~/.ssh/config or of the network",
     ),
-    Kind.REFUSED: (
+    TroubleKind.REFUSED: (
         "{host} refuses connections", "it is down for now, or its SSH server has another port"
     ),
-    Kind.SILENT: ("{host} does not answer", "it is down, or a firewall is in between"),
-    Kind.SESSIONS: (
+    TroubleKind.SILENT: ("{host} does not answer", "it is down, or a firewall is in between"),
+    TroubleKind.SESSIONS: (
         "{host} allows no more programs at once by one connection",
         "`MaxSessions` of its SSH server says how many",
     ),
-    Kind.CLOSED: ("{host} ended the connection", "it may be about to go down"),
-    Kind.OTHER: ("no connection to {host}: {line}", ""),
+    TroubleKind.CLOSED: ("{host} ended the connection", "it may be about to go down"),
+    TroubleKind.OTHER: ("no connection to {host}: {line}", ""),
 }  # fmt: skip
 #: Lines that say nothing by themselves.
 _NOISE = re.compile(r"^(?:debug\d:|@+$|Warning: |kex_exchange|Connection closed by UNKNOWN|$)")
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class ConnectionTrouble(msgspec.Struct, frozen=True):
     """Why there is no connection."""
 
-    kind: Kind
+    kind: TroubleKind
     message: str
     hint: str = ""
 
     def error(self) -> errors.PilotageError:
         """Make the error to raise."""
-        if self.kind in (Kind.CHANGED_KEY, Kind.SESSIONS):
+        if self.kind in (TroubleKind.CHANGED_KEY, TroubleKind.SESSIONS):
             return errors.Denied(self.message, hint=self.hint)
-        if self.kind is Kind.SETTINGS:
+        if self.kind is TroubleKind.SETTINGS:
             return errors.ConfigError(self.message, hint=self.hint)
         return errors.Unavailable(self.message, hint=self.hint)
 
 
-def understand(said: str, host: str, name: str) -> Trouble:
+def understand(said: str, host: str, name: str) -> ConnectionTrouble:
     """Read what `ssh` wrote when it ended without success."""
     found = ((kind, match) for kind, sign in _SIGNS if (match := re.search(sign, said)))
-    kind, sign = next(found, (Kind.OTHER, None))
+    kind, sign = next(found, (TroubleKind.OTHER, None))
     stranger = re.search(r"key is known for (\S+)|[Kk]ey for (\S+) has changed", said)
     ways = re.search(r"Permission denied \(([^)]*)\)", said)
     offending = re.search(r"Offending \S+ key in (\S+)", said)
@@ -114,7 +128,7 @@ def understand(said: str, host: str, name: str) -> Trouble:
         "line": _line(said, sign.start()) if sign else last(said) or "ssh does not say why",
     }
     message, hint = _TOLD[kind]
-    return Trouble(kind, message.format_map(known), hint.format_map(known))
+    return ConnectionTrouble(kind, message.format_map(known), hint.format_map(known))
 
 
 def _line(said: str, at: int) -> str:

@@ -1,4 +1,4 @@
-"""Batch systems: an `Order` becomes a command, what the command printed becomes ids and `Item`s.
+"""Batch systems: a `BatchOrder` becomes a command, and its output becomes ids and `BatchItem`s.
 
 Nothing here runs a command: the caller does, here or at the end of a connection, and hands in the
 output. So each batch system is one value, `Tools`, of pure functions and patterns in a module of

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from . import words
-from .model import BatchError, Call, Cause, Ended, Item, Order, Phase
-from .tools import Listing, Tools
+from .model import BatchCommand, BatchEnd, BatchError, BatchItem, BatchOrder, EndCause, Phase
+from .tools import ListCommand, Tools
 
 _OPTION = re.compile(r"--(?P<name>[a-z][a-z-]*)(=.+)?", re.ASCII)
 #: Options that only we may set, that make more jobs of one, or that wait.
@@ -26,7 +26,7 @@ _RESERVED = frozenset({
 #: `{cc}` and `{{id}}` in paths.
 _SPECIAL = re.compile(r"[{}]")
 
-#: `flux jobs` stops at a thousand unless it is told otherwise.
+#: `flux jobs` stops at a thousand by default.
 _COUNT = "--count=1000000"
 #: How long what ended is in a listing, in seconds.
 _RECENT = 3600
@@ -53,7 +53,7 @@ _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 # -- orders ----------------------------------------------------------------------------------------
 
 
-def _submit(order: Order) -> Call:
+def _submit(order: BatchOrder) -> BatchCommand:
     """Run the script on one node by itself, on several in an instance of Flux.
 
     What makes the job ours comes last, as the last of two equal options counts.
@@ -71,11 +71,11 @@ def _submit(order: Order) -> Call:
     script = f"{order.folder}/script.sh"
     common = (*_common(order), *_extra(order), *_identity(order))
     if order.nodes > 1:
-        return Call(("flux", "batch", *_spread(order), *common, script))
-    return Call(("flux", "submit", *_single(order), *common, "/bin/sh", script))
+        return BatchCommand(("flux", "batch", *_spread(order), *common, script))
+    return BatchCommand(("flux", "submit", *_single(order), *common, "/bin/sh", script))
 
 
-def _single(order: Order) -> Iterator[str]:
+def _single(order: BatchOrder) -> Iterator[str]:
     """Ask for one process that has all the cores."""
     yield "--ntasks=1"
     yield f"--cores-per-task={order.tasks * order.cpus}"
@@ -83,7 +83,7 @@ def _single(order: Order) -> Iterator[str]:
         yield f"--gpus-per-task={order.gpus}"
 
 
-def _spread(order: Order) -> Iterator[str]:
+def _spread(order: BatchOrder) -> Iterator[str]:
     """Ask for an instance with a slot on each node; the script runs once, on the first."""
     yield f"--nodes={order.nodes}"
     yield f"--nslots={order.nodes}"
@@ -92,7 +92,7 @@ def _spread(order: Order) -> Iterator[str]:
         yield f"--gpus-per-slot={order.gpus}"
 
 
-def _common(order: Order) -> Iterator[str]:
+def _common(order: BatchOrder) -> Iterator[str]:
     if order.time is not None:
         yield f"--time-limit={math.ceil(order.time)}s"
     if order.queue:
@@ -103,7 +103,7 @@ def _common(order: Order) -> Iterator[str]:
         yield f"--requires={order.constraint}"
 
 
-def _extra(order: Order) -> Iterator[str]:
+def _extra(order: BatchOrder) -> Iterator[str]:
     for option in order.extra:
         found = _OPTION.fullmatch(option)
         if found is None or found["name"] in _RESERVED:
@@ -111,7 +111,7 @@ def _extra(order: Order) -> Iterator[str]:
         yield option
 
 
-def _identity(order: Order) -> Iterator[str]:
+def _identity(order: BatchOrder) -> Iterator[str]:
     yield f"--job-name={order.key}"
     yield f"--cwd={order.folder}"
     yield f"--output={order.folder}/out.0"
@@ -147,11 +147,11 @@ class _Jobs(msgspec.Struct, frozen=True):
     jobs: list[_Job]
 
 
-def _past(since: float) -> Listing:
-    return Listing("flux jobs", ("sh", "-c", _PAST, "sh", str(max(0, int(since)))), read)
+def _past(since: float) -> ListCommand:
+    return ListCommand("flux jobs", ("sh", "-c", _PAST, "sh", str(max(0, int(since)))), read)
 
 
-def read(text: str) -> list[Item]:
+def read(text: str) -> list[BatchItem]:
     """Read a listing."""
     try:
         found = msgspec.json.decode(text, type=_Jobs)
@@ -160,19 +160,17 @@ def read(text: str) -> list[Item]:
     return [_item(job) for job in found.jobs if words.is_key(job.name)]
 
 
-def _item(job: _Job) -> Item:
+def _item(job: _Job) -> BatchItem:
     phase = _PHASES.get(job.state, Phase.UNKNOWN)
     if phase is Phase.QUEUED and job.urgency == _HELD:
         phase = Phase.HELD
     over = phase is Phase.OVER
-    why = _end(job) if over else Ended()
-    return Item(
+    why = _end(job) if over else BatchEnd()
+    return BatchItem(
         key=job.name,
         id=str(job.id),
         phase=phase,
-        cause=why.cause,
-        exit=why.exit,
-        signal=why.signal,
+        **why._asdict(),
         words=": ".join(_words(job, phase)),
         node=job.nodelist,
         started=job.t_run or None,
@@ -192,31 +190,31 @@ def _words(job: _Job, phase: Phase) -> list[str]:
     return [text for text in texts if text]
 
 
-def _end(job: _Job) -> Ended:
+def _end(job: _Job) -> BatchEnd:
     """Return why a job is over; a negative code stands for a signal, too."""
     fatal = job.exception.occurred and job.exception.severity == _FATAL
     if job.result == "TIMEOUT" or (fatal and job.exception.type == "timeout"):
-        return Ended(Cause.TIMEOUT)
+        return BatchEnd(EndCause.TIMEOUT)
     if fatal:
-        return Ended(_raised(job.exception))
+        return BatchEnd(_raised(job.exception))
     if job.result == "CANCELED":
-        return Ended(Cause.CANCELLED)
+        return BatchEnd(EndCause.CANCELLED)
     code = job.returncode
     if not isinstance(code, int):
-        return Ended(Cause.UNKNOWN)
+        return BatchEnd(EndCause.UNKNOWN)
     return words.ended(128 - code if -65 < code < 0 else code)
 
 
-def _raised(exception: _Exception) -> Cause:
+def _raised(exception: _Exception) -> EndCause:
     """Return the cause that an exception stands for."""
     note = exception.note.lower()
     if "preempt" in note:
-        return Cause.PREEMPTED
+        return EndCause.PREEMPTED
     if exception.type == "cancel":
-        return Cause.CANCELLED
+        return EndCause.CANCELLED
     if "out of memory" in note or "oom" in note.split():
-        return Cause.MEMORY
-    return Cause.NODE
+        return EndCause.MEMORY
+    return EndCause.NODE
 
 
 def _decimal(text: str) -> str:
@@ -247,7 +245,7 @@ TOOLS = Tools(
         r"|temporar|broken pipe|host is down|ENOSYS|not implemented",
         re.IGNORECASE,
     ),
-    live=Listing("flux jobs", _LIVE, read),
+    live=ListCommand("flux jobs", _LIVE, read),
     past=_past,
     # A job gets SIGTERM, and time to leave its evidence.
     canceller=("flux", "cancel"),

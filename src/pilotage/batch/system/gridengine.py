@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 from . import words
-from .model import BatchError, Call, Cause, Ended, Item, Order, Phase
-from .tools import Listing, Tools
+from .model import BatchCommand, BatchEnd, BatchError, BatchItem, BatchOrder, EndCause, Phase
+from .tools import ListCommand, Tools
 
 #: `-pe=NAME`, `-l=big=1`, `-h`, with one or two dashes: what Grid Engine takes as two words is one.
 _OPTION = re.compile(r"--?(?P<name>[A-Za-z_]+)(=(?P<value>.+))?", re.ASCII)
@@ -95,19 +95,19 @@ _NOTIFIED = 140
 # -- orders ----------------------------------------------------------------------------------------
 
 
-def _submit(order: Order) -> Call:
+def _submit(order: BatchOrder) -> BatchCommand:
     """Have `qsub` read the script; what makes the job ours comes last among the options."""
     words.refuse(order, "Grid Engine", qos="qualities of service", step="steps")
     if _SPECIAL.search(order.folder):
         raise BatchError(f"{order.folder!r} cannot stand in an option of qsub", final=True)
-    given = dict(_given(order))
-    environment = given.pop("-pe", None)
-    extra = [word for pair in given.items() for word in pair if word is not None]
+    given = list(words.options(order, _OPTION, _RESERVED))
+    environment = {one[0]: one[1] for one in given if len(one) == 2}.get("-pe")
+    extra = [word for one in given if one[0] != "-pe" for word in one]
     argv = ("qsub", "-terse", *_resources(order, environment), *extra, *_identity(order))
-    return Call(argv, input=_SCRIPT.format(script=order.script.rstrip("\n")))
+    return BatchCommand(argv, input=_SCRIPT.format(script=order.script.rstrip("\n")))
 
 
-def _resources(order: Order, environment: str | None) -> Iterator[str]:
+def _resources(order: BatchOrder, environment: str | None) -> Iterator[str]:
     slots = order.nodes * order.tasks * order.cpus
     if order.nodes > 1 and environment is None:
         message = "Grid Engine needs a parallel environment for several nodes: extra = ['-pe=NAME']"
@@ -127,15 +127,7 @@ def _resources(order: Order, environment: str | None) -> Iterator[str]:
             yield from (option, value)
 
 
-def _given(order: Order) -> Iterator[tuple[str, str | None]]:
-    for option in order.extra:
-        found = _OPTION.fullmatch(option)
-        if found is None or found["name"] in _RESERVED or (found["value"] or "").startswith("-"):
-            raise BatchError(f"extra: {option!r} is no option that may be given", final=True)
-        yield f"-{found['name']}", found["value"]
-
-
-def _identity(order: Order) -> Iterator[str]:
+def _identity(order: BatchOrder) -> Iterator[str]:
     number = "$TASK_ID" if order.count > 1 else "0"
     if order.count > 1:
         yield from ("-t", f"1-{order.count}")
@@ -153,16 +145,11 @@ def _identity(order: Order) -> Iterator[str]:
 # -- what waits and runs ---------------------------------------------------------------------------
 
 
-def read(text: str) -> list[Item]:
+def read(text: str) -> list[BatchItem]:
     """Read the list, then reasons."""
     body, end, rest = text.partition("</job_info>\n</job_info>")
     reasons = dict(_reasons(rest))
-    try:
-        tree = ET.fromstring(body + end)  # noqa: S314 - of the scheduler, and it has no entities
-    except (ET.ParseError, ValueError) as error:
-        raise BatchError(f"qstat: this is no listing: {error}") from None
-    if tree.tag != "job_info":
-        raise BatchError(f"qstat: this is no listing but {tree.tag!r}")
+    tree = words.xml("qstat", body + end, "job_info")
     return [item for job in tree.iter("job_list") for item in _items(job, reasons)]
 
 
@@ -187,7 +174,7 @@ def _reasons(text: str) -> Iterator[tuple[tuple[str, int], str]]:
             yield (job, int(found["task"])), found["why"].strip()
 
 
-def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[Item]:
+def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[BatchItem]:
     key, number, state = (job.findtext(tag, "") for tag in ("JB_name", "JB_job_number", "state"))
     if not words.is_key(key):
         return
@@ -204,7 +191,7 @@ def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[Ite
     for task in numbers:
         # A job that is no array is task 1 of itself.
         why = reasons.get((number, task or 1), "")
-        yield Item(
+        yield BatchItem(
             key=key,
             id=f"{number}.{task}" if tasks else number,
             index=max(0, task - 1),
@@ -218,12 +205,12 @@ def _items(job: ET.Element, reasons: dict[tuple[str, int], str]) -> Iterator[Ite
 # -- what ended ------------------------------------------------------------------------------------
 
 
-def _past(since: float) -> Listing:
+def _past(since: float) -> ListCommand:
     start = datetime.fromtimestamp(max(0.0, since - _LONGEST_S), UTC)
-    return Listing("qacct", ("sh", "-c", _QACCT, "sh", f"{start:%Y%m%d%H%M}"), read_past)
+    return ListCommand("qacct", ("sh", "-c", _QACCT, "sh", f"{start:%Y%m%d%H%M}"), read_past)
 
 
-def read_past(text: str) -> list[Item]:
+def read_past(text: str) -> list[BatchItem]:
     """Read records; each has a line for each field."""
     if _NOTHING in text:
         return []
@@ -235,7 +222,7 @@ def read_past(text: str) -> list[Item]:
     return [item for record in records for item in _record(record)]
 
 
-def _record(record: str) -> Iterator[Item]:
+def _record(record: str) -> Iterator[BatchItem]:
     lines = (line.partition(" ") for line in record.splitlines())
     fields = {name: value.strip() for name, _, value in lines}
     try:
@@ -252,14 +239,12 @@ def _record(record: str) -> Iterator[Item]:
     if not words.is_key(key) or ended is None or failed in _BEFORE | _AGAIN:
         return
     why = _end(failed, status, fields)
-    yield Item(
+    yield BatchItem(
         key=key,
         id=f"{job}.{number}" if number else job,
         index=max(0, number - 1),
         phase=Phase.OVER,
-        cause=why.cause,
-        exit=why.exit,
-        signal=why.signal,
+        **why._asdict(),
         words=" ".join(fields["failed"].split()) if failed else "",
         node=fields.get("hostname", ""),
         started=began,
@@ -267,13 +252,13 @@ def _record(record: str) -> Iterator[Item]:
     )
 
 
-def _end(failed: int, status: int, fields: dict[str, str]) -> Ended:
+def _end(failed: int, status: int, fields: dict[str, str]) -> BatchEnd:
     """Return why a job is over."""
     if failed == _LIMITED:
-        return Ended(Cause.TIMEOUT if _late(fields) else Cause.MEMORY)
+        return BatchEnd(EndCause.TIMEOUT if _late(fields) else EndCause.MEMORY)
     if failed not in _AFTER:
-        return Ended(Cause.NODE)
-    return Ended(Cause.CANCELLED) if status == _NOTIFIED else words.ended(status)
+        return BatchEnd(EndCause.NODE)
+    return BatchEnd(EndCause.CANCELLED) if status == _NOTIFIED else words.ended(status)
 
 
 def _late(fields: dict[str, str]) -> bool:
@@ -302,7 +287,7 @@ TOOLS = Tools(
         r"|quota|limit of|too many|no free slots",
         re.IGNORECASE,
     ),
-    live=Listing("qstat", ("sh", "-c", _QSTAT), read),
+    live=ListCommand("qstat", ("sh", "-c", _QSTAT), read),
     past=_past,
     # A job gets SIGUSR2, and time to leave its evidence.
     canceller=("qdel",),

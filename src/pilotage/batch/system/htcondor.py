@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from . import words
-from .model import BatchError, Call, Cause, Item, Order, Phase
-from .tools import Listing, Tools
+from .model import BatchCommand, BatchError, BatchItem, BatchOrder, EndCause, Phase
+from .tools import ListCommand, Tools
 
 _WALL_TIME_REASON = "pilotage: it used up its wall time"
 _HELD_REASON = "pilotage: it was held after it had begun"
@@ -55,7 +55,7 @@ _RESERVED_KINDS = ("periodic", "onexit")
 # -- orders ----------------------------------------------------------------------------------------
 
 
-def _submit(order: Order) -> Call:
+def _submit(order: BatchOrder) -> BatchCommand:
     """Have `condor_submit` read a description; what makes the job ours comes last in it."""
     words.refuse(
         order,
@@ -70,10 +70,10 @@ def _submit(order: Order) -> Call:
         raise BatchError(f"{order.folder!r} cannot stand in a submit description", final=True)
     lines = (*_resources(order), *_extra(order), *_identity(order), *_policy(order))
     text = "\n".join((*lines, f"queue {order.count}", ""))
-    return Call(("condor_submit", "-terse", "-"), input=text)
+    return BatchCommand(("condor_submit", "-terse", "-"), input=text)
 
 
-def _resources(order: Order) -> Iterator[str]:
+def _resources(order: BatchOrder) -> Iterator[str]:
     yield f"request_cpus = {order.tasks * order.cpus}"
     if order.memory is not None:
         yield f"request_memory = {math.ceil(order.memory / _MEBI)}"
@@ -85,7 +85,7 @@ def _resources(order: Order) -> Iterator[str]:
         yield f"accounting_group = {order.account}"
 
 
-def _extra(order: Order) -> Iterator[str]:
+def _extra(order: BatchOrder) -> Iterator[str]:
     for option in order.extra:
         found = _OPTION.fullmatch(option)
         if found is None or re.search(r"[$\\]", option):
@@ -96,7 +96,7 @@ def _extra(order: Order) -> Iterator[str]:
         yield f"{found['name']} = {found['value'] or 'True'}"
 
 
-def _identity(order: Order) -> Iterator[str]:
+def _identity(order: BatchOrder) -> Iterator[str]:
     folder = order.folder
     yield "universe = vanilla"
     yield "executable = /bin/sh"
@@ -111,7 +111,7 @@ def _identity(order: Order) -> Iterator[str]:
     yield f"batch_name = {order.key}"
 
 
-def _policy(order: Order) -> Iterator[str]:
+def _policy(order: BatchOrder) -> Iterator[str]:
     wanted = f"({_expression(order.constraint)}) && " if order.constraint else ""
     yield f"requirements = {wanted}{_ONCE} == 0"
     over = [f"((JobStatus == 1 || JobStatus == 5) && {_ONCE} > 0)"]
@@ -141,8 +141,8 @@ def _expression(text: str) -> str:
 # -- listings --------------------------------------------------------------------------------------
 
 
-class Ad(msgspec.Struct, frozen=True, rename="pascal"):
-    """What we ask of the ad of a job; what it does not have is left out."""
+class JobAd(msgspec.Struct, frozen=True, rename="pascal"):
+    """The attributes that we read from the ad of a job; missing ones are left out."""
 
     cluster_id: int
     proc_id: int
@@ -170,7 +170,7 @@ class Ad(msgspec.Struct, frozen=True, rename="pascal"):
     entered_current_status: int = 0
 
 
-_FIELDS = ",".join(field.encode_name for field in msgspec.structs.fields(Ad))
+_FIELDS = ",".join(field.encode_name for field in msgspec.structs.fields(JobAd))
 _WANTED = ("-json", "-attributes", _FIELDS)
 _OURS = "PilotageKey =!= undefined"
 
@@ -200,7 +200,7 @@ _STATES = (
 _IDLE, _RUNNING, _REMOVED, _COMPLETED, _HELD = range(1, 6)
 
 #: Codes of holding: by the kernel for memory (34), for a length of time (46, 47), by the user (1).
-_HOLDS = {34: Cause.MEMORY, 46: Cause.TIMEOUT, 47: Cause.TIMEOUT, 1: Cause.CANCELLED}
+_HOLDS = {34: EndCause.MEMORY, 46: EndCause.TIMEOUT, 47: EndCause.TIMEOUT, 1: EndCause.CANCELLED}
 #: By this the policy that comes with HTCondor tells memory from other reasons of a machine.
 _MEMORY_SUBCODE = 102
 #: Codes of vacating where the place was wanted for another, or by those who own it. Up to 23.9
@@ -208,26 +208,26 @@ _MEMORY_SUBCODE = 102
 _VACATED = frozenset({1000, 1001, 1004, 1005, 1010, 1011, 1014, 1015, 1018, 1019, 1022})
 
 
-def _past(since: float) -> Listing:
+def _past(since: float) -> ListCommand:
     """Ask `condor_history`, which reads backwards and stops in time."""
     start = max(0, int(since))
     stop = f"EnteredCurrentStatus < {max(0, start - _SLACK)}"
     ours = f"{_OURS} && EnteredCurrentStatus >= {start}"
     argv = ("condor_history", *_WANTED, "-since", stop, "-constraint", ours)
-    return Listing("condor_history", argv, read_past)
+    return ListCommand("condor_history", argv, read_past)
 
 
-def read_live(text: str) -> list[Item]:
+def read_live(text: str) -> list[BatchItem]:
     """Read what is in the queue; `condor_q` prints nothing at all if there is nothing."""
     return [item(ad) for ad in read(text or "[]")]
 
 
-def read_past(text: str) -> list[Item]:
+def read_past(text: str) -> list[BatchItem]:
     """Read what has left the queue."""
     return [item(ad, gone=True) for ad in read(text)]
 
 
-def read(text: str) -> list[Ad]:
+def read(text: str) -> list[JobAd]:
     """Read ads; leave out those whose key is none of ours."""
     try:
         found = msgspec.json.decode(text, type=list[dict[str, Any]])
@@ -236,12 +236,12 @@ def read(text: str) -> list[Ad]:
         raise BatchError(f"these are no ClassAds: {error}") from None
 
 
-def _ad(raw: dict[str, Any]) -> Ad:
+def _ad(raw: dict[str, Any]) -> JobAd:
     """Read an ad; what has no value may be there as null."""
-    return msgspec.convert({name: value for name, value in raw.items() if value is not None}, Ad)
+    return msgspec.convert({name: value for name, value in raw.items() if value is not None}, JobAd)
 
 
-def item(ad: Ad, *, gone: bool = False) -> Item:
+def item(ad: JobAd, *, gone: bool = False) -> BatchItem:
     """Return what an ad says of a job that is in the queue, or gone from it."""
     phase = _PHASES.get(ad.job_status, Phase.UNKNOWN)
     # It has been started, and will never be again: only its removal is still to come.
@@ -252,14 +252,14 @@ def item(ad: Ad, *, gone: bool = False) -> Item:
     cause = _cause(ad) if over else None
     host = ad.remote_host or ad.last_remote_host
     began = ad.job_current_start_executing_date or ad.job_start_date
-    return Item(
+    return BatchItem(
         key=ad.pilotage_key,
         id=f"{ad.cluster_id}.{ad.proc_id}",
         index=ad.proc_id,
         phase=phase,
         cause=cause,
-        exit=ad.exit_code if cause is Cause.EXITED else None,
-        signal=ad.exit_signal if cause is Cause.SIGNALLED else None,
+        exit=ad.exit_code if cause is EndCause.EXITED else None,
+        signal=ad.exit_signal if cause is EndCause.SIGNALLED else None,
         words=": ".join(_words(ad)),
         node=host.rpartition("@")[2],
         started=float(began) if began else None,
@@ -267,7 +267,7 @@ def item(ad: Ad, *, gone: bool = False) -> Item:
     )
 
 
-def _words(ad: Ad) -> list[str]:
+def _words(ad: JobAd) -> list[str]:
     status = ad.job_status
     state = _STATES[status] if 0 < status < len(_STATES) else f"state {status}"
     held = ad.hold_reason or ad.last_hold_reason
@@ -276,22 +276,22 @@ def _words(ad: Ad) -> list[str]:
     return [" ".join(text.split()) for text in (state, why, further) if text]
 
 
-def _cause(ad: Ad) -> Cause:
+def _cause(ad: JobAd) -> EndCause:
     """Return why a job is over."""
     if ad.job_status == _COMPLETED:
         if ad.exit_by_signal and ad.exit_signal is not None:
-            return Cause.SIGNALLED
-        return Cause.UNKNOWN if ad.exit_by_signal or ad.exit_code is None else Cause.EXITED
+            return EndCause.SIGNALLED
+        return EndCause.UNKNOWN if ad.exit_by_signal or ad.exit_code is None else EndCause.EXITED
     before = ad.job_status
     if before == _REMOVED:
         if not _by_policy(ad.remove_reason):
-            return Cause.CANCELLED
+            return EndCause.CANCELLED
         before = ad.last_job_status
     if before == _RUNNING:
-        return Cause.TIMEOUT
+        return EndCause.TIMEOUT
     if before == _HELD:
         return _held(ad)
-    return Cause.PREEMPTED if ad.vacate_reason_code in _VACATED else Cause.NODE
+    return EndCause.PREEMPTED if ad.vacate_reason_code in _VACATED else EndCause.NODE
 
 
 def _by_policy(reason: str) -> bool:
@@ -300,13 +300,13 @@ def _by_policy(reason: str) -> bool:
     return reason in ours or "job attribute PeriodicRemove" in reason
 
 
-def _held(ad: Ad) -> Cause:
+def _held(ad: JobAd) -> EndCause:
     code = ad.hold_reason_code or ad.last_hold_reason_code
     minor = ad.hold_reason_sub_code or ad.last_hold_reason_sub_code
     reason = ad.hold_reason or ad.last_hold_reason
     if minor == _MEMORY_SUBCODE or "memory usage exceeded" in reason:
-        return Cause.MEMORY
-    return _HOLDS.get(code, Cause.NODE)
+        return EndCause.MEMORY
+    return _HOLDS.get(code, EndCause.NODE)
 
 
 TOOLS = Tools(
@@ -325,7 +325,7 @@ TOOLS = Tools(
         r"connect|authenticat|timed? ?out|would exceed|max_jobs|secman|can't find address",
         re.IGNORECASE,
     ),
-    live=Listing("condor_q", ("condor_q", *_WANTED, "-constraint", _OURS), read_live),
+    live=ListCommand("condor_q", ("condor_q", *_WANTED, "-constraint", _OURS), read_live),
     past=_past,
     # A job gets SIGTERM, and time to leave its evidence.
     canceller=("condor_rm",),

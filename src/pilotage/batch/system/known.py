@@ -1,4 +1,4 @@
-"""What is known of each batch system: its name in files of sites, its variables, its adapter.
+"""Table of batch systems: names in site files, variables, and adapters.
 
 The program at worker nodes has the variables in a table of its own, `node/systems.py`.
 """
@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from . import plugin
-from .model import Batch
+from .model import BatchSystem
 
 
-class System(msgspec.Struct, frozen=True):
+class SystemFacts(msgspec.Struct, frozen=True):
     """One batch system."""
 
     #: As files of sites have it; the module of its adapter has the same name.
@@ -27,15 +27,15 @@ class System(msgspec.Struct, frozen=True):
 
 
 SYSTEMS = (
-    System(
+    SystemFacts(
         "slurm", ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_"), (("SLURM_ARRAY_TASK_ID", 0),)
     ),
-    System("htcondor", ("_CONDOR_",)),
-    System("pbs", ("PBS_",), (("PBS_ARRAY_INDEX", 0), ("PBS_ARRAYID", 0))),
-    System("gridengine", ("SGE_",), (("SGE_TASK_ID", 1),)),
-    System("lsf", ("LSB_", "LSF_"), (("LSB_JOBINDEX", 1),)),
-    System("flux", ("FLUX_",)),
-    System("local"),
+    SystemFacts("htcondor", ("_CONDOR_",)),
+    SystemFacts("pbs", ("PBS_",), (("PBS_ARRAY_INDEX", 0), ("PBS_ARRAYID", 0))),
+    SystemFacts("gridengine", ("SGE_",), (("SGE_TASK_ID", 1),)),
+    SystemFacts("lsf", ("LSB_", "LSF_"), (("LSB_JOBINDEX", 1),)),
+    SystemFacts("flux", ("FLUX_",)),
+    SystemFacts("local"),
 )  # fmt: skip
 #: Names of the adapters that come with Pilotage.
 OURS = tuple(system.name for system in SYSTEMS)
@@ -50,7 +50,7 @@ def arrays(name: str, settings: Mapping[str, Any]) -> bool:
 
 def adapter(
     name: str, *, program: tuple[str, ...], folder: str, settings: Mapping[str, Any]
-) -> Batch:
+) -> BatchSystem:
     """Return the adapter of a batch system; each is loaded only where it is used.
 
     `program` runs our program at the site, `folder` is where it keeps the queue of one machine;
@@ -61,6 +61,6 @@ def adapter(
 
         return local(program, folder)
     if name in OURS:
-        tools: Batch = importlib.import_module(f"{__package__}.{name}").TOOLS
+        tools: BatchSystem = importlib.import_module(f"{__package__}.{name}").TOOLS
         return tools
     return plugin.make(name, settings)

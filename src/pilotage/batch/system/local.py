@@ -7,8 +7,8 @@ import re
 import msgspec
 
 from . import words
-from .model import BatchError, Call, Cause, Item, Order, Phase
-from .tools import Listing, Tools
+from .model import BatchCommand, BatchError, BatchItem, BatchOrder
+from .tools import ListCommand, Tools
 
 #: What a machine without a batch system does not have.
 _LACKS = {
@@ -24,22 +24,8 @@ _LACKS = {
 }
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    key: str
-    id: str
-    index: int
-    phase: Phase
-    cause: Cause | None = None
-    exit: int | None = None
-    signal: int | None = None
-    words: str = ""
-    node: str = ""
-    started: float | None = None
-    ended: float | None = None
-
-
 class _Listing(msgspec.Struct, frozen=True):
-    items: list[_Entry]
+    items: list[BatchItem]
 
 
 def local(program: tuple[str, ...], folder: str) -> Tools:
@@ -49,17 +35,17 @@ def local(program: tuple[str, ...], folder: str) -> Tools:
     return Tools(
         name="local",
         submitter="local submit",
-        order=lambda order: Call((*argv, "submit", *_options(order)), input=order.script),
+        order=lambda order: BatchCommand((*argv, "submit", *_options(order)), input=order.script),
         answer=re.compile(r"(?P<id>[1-9][0-9]*)", re.ASCII),
         final=re.compile("refused:"),
-        live=Listing("local list", listing, _read, marked=False),
+        live=ListCommand("local list", listing, _read, marked=False),
         canceller=(*argv, "cancel"),
         ids=r"[1-9][0-9]*(\.[0-9]+)?",
         versions=listing,
     )
 
 
-def _options(order: Order) -> list[str]:
+def _options(order: BatchOrder) -> list[str]:
     words.refuse(order, "a machine alone", **_LACKS)
     options = [
         f"--key={order.key}",
@@ -74,10 +60,10 @@ def _options(order: Order) -> list[str]:
     return options
 
 
-def _read(text: str) -> list[Item]:
+def _read(text: str) -> list[BatchItem]:
     """Read a listing; being JSON, it is whole or none."""
     try:
         found = msgspec.json.decode(text, type=_Listing)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise BatchError(f"local list: {error}") from None
-    return [Item(**msgspec.structs.asdict(one)) for one in found.items if words.is_key(one.key)]
+    return [one for one in found.items if words.is_key(one.key)]

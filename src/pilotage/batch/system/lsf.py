@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from . import words
-from .model import BatchError, Call, Cause, Ended, Item, Order, Phase
-from .tools import Listing, Tools
+from .model import BatchCommand, BatchEnd, BatchError, BatchItem, BatchOrder, EndCause, Phase
+from .tools import ListCommand, Tools
 
 _MEBI = 1 << 20
 #: `-app=NAME`, `-H`, with one or two dashes: what LSF takes as two words is one.
@@ -64,20 +64,20 @@ _PHASES = {
 }
 #: First words of reasons, as LSF logs them; what is not here and begins so is the node's fault.
 _REASONS = {
-    "TERM_RUNLIMIT": Cause.TIMEOUT,
-    "TERM_DEADLINE": Cause.TIMEOUT,
-    "TERM_WINDOW": Cause.TIMEOUT,
-    "TERM_CPULIMIT": Cause.TIMEOUT,
-    "TERM_MEMLIMIT": Cause.MEMORY,
-    "TERM_SWAP": Cause.MEMORY,
-    "TERM_OWNER": Cause.CANCELLED,
-    "TERM_FORCE_OWNER": Cause.CANCELLED,
-    "TERM_ADMIN": Cause.CANCELLED,
-    "TERM_FORCE_ADMIN": Cause.CANCELLED,
-    "TERM_BUCKET_KILL": Cause.CANCELLED,
-    "TERM_PREEMPT": Cause.PREEMPTED,
-    "TERM_LOAD": Cause.PREEMPTED,
-    "TERM_RC_RECLAIM": Cause.PREEMPTED,
+    "TERM_RUNLIMIT": EndCause.TIMEOUT,
+    "TERM_DEADLINE": EndCause.TIMEOUT,
+    "TERM_WINDOW": EndCause.TIMEOUT,
+    "TERM_CPULIMIT": EndCause.TIMEOUT,
+    "TERM_MEMLIMIT": EndCause.MEMORY,
+    "TERM_SWAP": EndCause.MEMORY,
+    "TERM_OWNER": EndCause.CANCELLED,
+    "TERM_FORCE_OWNER": EndCause.CANCELLED,
+    "TERM_ADMIN": EndCause.CANCELLED,
+    "TERM_FORCE_ADMIN": EndCause.CANCELLED,
+    "TERM_BUCKET_KILL": EndCause.CANCELLED,
+    "TERM_PREEMPT": EndCause.PREEMPTED,
+    "TERM_LOAD": EndCause.PREEMPTED,
+    "TERM_RC_RECLAIM": EndCause.PREEMPTED,
 }
 #: Reasons that say no more than the code does.
 _PLAIN = frozenset({"", "TERM_UNKNOWN", "TERM_EXTERNAL_SIGNAL", "TERM_PROCESSLIMIT"})
@@ -86,18 +86,18 @@ _PLAIN = frozenset({"", "TERM_UNKNOWN", "TERM_EXTERNAL_SIGNAL", "TERM_PROCESSLIM
 # -- orders ----------------------------------------------------------------------------------------
 
 
-def _submit(order: Order) -> Call:
+def _submit(order: BatchOrder) -> BatchCommand:
     """Have `bsub` read the script; what makes the job ours comes last among the options."""
     words.refuse(order, "LSF", step="steps")
     if _SPECIAL.search(order.folder):
         raise BatchError(f"{order.folder!r} cannot stand in an option of bsub", final=True)
     if _BRACKETS.search(order.constraint):
         raise BatchError(f"constraint: {order.constraint!r} is no selection", final=True)
-    extra = words.options(order, _OPTION, _RESERVED)
-    return Call(("bsub", *_resources(order), *extra, *_identity(order)), input=order.script)
+    extra = (word for one in words.options(order, _OPTION, _RESERVED) for word in one)
+    return BatchCommand(("bsub", *_resources(order), *extra, *_identity(order)), input=order.script)
 
 
-def _resources(order: Order) -> Iterator[str]:
+def _resources(order: BatchOrder) -> Iterator[str]:
     node = order.tasks * order.cpus
     yield from ("-n", str(order.nodes * node))
     yield from ("-R", f"span[ptile={node}]" if order.nodes > 1 else "span[hosts=1]")
@@ -117,7 +117,7 @@ def _resources(order: Order) -> Iterator[str]:
             yield from (option, value)
 
 
-def _identity(order: Order) -> Iterator[str]:
+def _identity(order: BatchOrder) -> Iterator[str]:
     number = "%I" if order.count > 1 else "0"
     span = f"[1-{order.count}]" if order.count > 1 else ""
     yield from ("-J", order.key + span)
@@ -130,8 +130,8 @@ def _identity(order: Order) -> Iterator[str]:
 # -- listings --------------------------------------------------------------------------------------
 
 
-class Record(msgspec.Struct, frozen=True, rename="upper"):
-    """What we ask of a job; what it does not have is empty."""
+class LsfJob(msgspec.Struct, frozen=True, rename="upper"):
+    """The fields that we read of a job; missing ones are empty."""
 
     jobid: str = ""
     jobindex: str = ""
@@ -149,10 +149,10 @@ class Record(msgspec.Struct, frozen=True, rename="upper"):
 class _Listing(msgspec.Struct, frozen=True, rename="upper"):
     command: str
     jobs: int
-    records: list[Record]
+    records: list[LsfJob]
 
 
-def read(text: str) -> list[Item]:
+def read(text: str) -> list[BatchItem]:
     """Read a listing; it says how many jobs it has."""
     now, _, rest = text.partition("\n")
     if not now.isdecimal() or len(now) > 11:
@@ -177,7 +177,7 @@ def _key(name: str) -> str:
     return found["key"] if found and words.is_key(found["key"]) else ""
 
 
-def _item(record: Record, key: str, now: float) -> Item:
+def _item(record: LsfJob, key: str, now: float) -> BatchItem:
     place = _ID.fullmatch(record.jobid)
     index = (place["index"] if place else None) or record.jobindex or "0"
     if place is None or not index.isdecimal():
@@ -185,16 +185,14 @@ def _item(record: Record, key: str, now: float) -> Item:
     number = int(index)
     phase = _PHASES.get(record.stat, Phase.UNKNOWN)
     over = phase is Phase.OVER
-    why = _end(record) if over else Ended()
+    why = _end(record) if over else BatchEnd()
     reason = record.exit_reason if over else record.pend_reason
-    return Item(
+    return BatchItem(
         key=key,
         id=f"{place['job']}[{number}]" if number else place["job"],
         index=max(0, number - 1),
         phase=phase,
-        cause=why.cause,
-        exit=why.exit,
-        signal=why.signal,
+        **why._asdict(),
         words=": ".join(text for text in (record.stat, " ".join(reason.split())) if text),
         node=record.exec_host.partition(":")[0].rpartition("*")[2],
         started=_time(record.start_time, now) if phase in {Phase.RUNNING, Phase.OVER} else None,
@@ -202,17 +200,17 @@ def _item(record: Record, key: str, now: float) -> Item:
     )
 
 
-def _end(record: Record) -> Ended:
+def _end(record: LsfJob) -> BatchEnd:
     """Return why a job is over."""
     if record.stat == "DONE":
-        return Ended(Cause.EXITED, exit=0)
+        return BatchEnd(EndCause.EXITED, exit=0)
     word = record.exit_reason.partition(":")[0].strip().upper()
     if word in _REASONS:
-        return Ended(_REASONS[word])
+        return BatchEnd(_REASONS[word])
     if word.startswith("TERM_") and word not in _PLAIN:
-        return Ended(Cause.NODE)
+        return BatchEnd(EndCause.NODE)
     if not record.exit_code.isdecimal():
-        return Ended(Cause.UNKNOWN)
+        return BatchEnd(EndCause.UNKNOWN)
     return words.ended(int(record.exit_code))
 
 
@@ -257,7 +255,7 @@ TOOLS = Tools(
     ),
     # What ended within the hour, or within what the site keeps, is in the listing. There is no
     # history beside it: `bhist` reads whole logs.
-    live=Listing("bjobs", ("sh", "-c", _BJOBS), read),
+    live=ListCommand("bjobs", ("sh", "-c", _BJOBS), read),
     # A job gets SIGINT and SIGTERM, and time to leave its evidence.
     canceller=("bkill",),
     ids=r"[1-9][0-9]*(\[[1-9][0-9]*\])?",

@@ -1,4 +1,4 @@
-"""The nouns of batch systems: what is ordered, and what a listing says of it."""
+"""Data types of batch systems: orders, commands, outputs and listed jobs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pilotage.batch.malleable import Bounds, Fit, Gap
+from pilotage.batch.malleable import Fit, Gap, QueueBounds
 from pilotage.bus.model import BatchQueue
 
 
 class Phase(StrEnum):
-    """Where a batch job is, as its scheduler says."""
+    """The state of a batch job, as its scheduler reports it."""
 
     #: It waits for a node.
     QUEUED = "queued"
@@ -27,7 +27,7 @@ class Phase(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Cause(StrEnum):
+class EndCause(StrEnum):
     """Why a batch job is over."""
 
     #: It ended by itself; `exit` holds its code.
@@ -48,8 +48,8 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch system is to run: one job, or an array of equal ones."""
+class BatchOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """An order to a batch system: one job, or an array of equal ones."""
 
     #: The name by which it is found again, whatever happens: 15 letters and digits.
     key: str
@@ -83,7 +83,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     fit: Fit | None = None
 
 
-class Call(msgspec.Struct, frozen=True):
+class BatchCommand(msgspec.Struct, frozen=True):
     """A command to run at the site."""
 
     argv: tuple[str, ...]
@@ -93,25 +93,25 @@ class Call(msgspec.Struct, frozen=True):
     detach: bool = False
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a command said."""
+class Output(msgspec.Struct, frozen=True):
+    """The exit code and output of a command."""
 
     exit: int
     out: str
     err: str = ""
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
     """One batch job, or one of an array, as a listing has it."""
 
-    #: The name it was given: an `Order.key`.
+    #: The name it was given: a `BatchOrder.key`.
     key: str
     #: The scheduler's id, of this one alone, as `cancel` takes it.
     id: str
     #: Its number in the array.
     index: int = 0
     phase: Phase
-    cause: Cause | None = None
+    cause: EndCause | None = None
     exit: int | None = None
     signal: int | None = None
     #: The scheduler's own words: a state, a reason, why it is held.
@@ -121,10 +121,10 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     ended: float | None = None
 
 
-class Ended(NamedTuple):
+class BatchEnd(NamedTuple):
     """Why a batch job is over; all is empty while it is not."""
 
-    cause: Cause | None = None
+    cause: EndCause | None = None
     exit: int | None = None
     signal: int | None = None
 
@@ -138,7 +138,7 @@ class BatchError(Exception):
         self.final = final
 
 
-class Batch(Protocol):
+class BatchSystem(Protocol):
     """A batch system, as commands to run and how to read what they say; see `tools.Tools`.
 
     A listing must be complete and trustworthy, or `listed` raises `BatchError`: output that ends
@@ -156,54 +156,54 @@ class Batch(Protocol):
         """Whether it can run arrays."""
         ...
 
-    def submit(self, order: Order) -> Call:
+    def submit(self, order: BatchOrder) -> BatchCommand:
         """Return the command that submits an order; the scheduler must never requeue the job."""
         ...
 
-    def submitted(self, said: Said) -> str:
+    def submitted(self, said: Output) -> str:
         """Read the id that all of the order has; empty if it will only be known by a listing."""
         ...
 
-    def listing(self) -> Call:
+    def listing(self) -> BatchCommand:
         """Return the command that lists all jobs of this user, also those that ended lately."""
         ...
 
-    def listed(self, said: Said) -> list[Item]:
+    def listed(self, said: Output) -> list[BatchItem]:
         """Read a listing."""
         ...
 
-    def history(self, since: float) -> Call | None:
+    def history(self, since: float) -> BatchCommand | None:
         """Return the command that lists what ended since then; none if no history is kept."""
         ...
 
-    def remembered(self, said: Said) -> list[Item]:
+    def remembered(self, said: Output) -> list[BatchItem]:
         """Read a history."""
         ...
 
-    def cancel(self, ids: Sequence[str]) -> Call:
+    def cancel(self, ids: Sequence[str]) -> BatchCommand:
         """Return the command that cancels jobs; those that are over already are no error."""
         ...
 
-    def version(self) -> Call:
+    def version(self) -> BatchCommand:
         """Return the command that shows whether the tools are there, and which they are."""
         ...
 
 
 class Windows(msgspec.Struct, frozen=True, kw_only=True):
-    """How a batch system shows when nodes are free; few do."""
+    """Commands and parsers that show when nodes are free; few batch systems have them."""
 
     #: Commands that show what is free, for all queues at once.
-    looks: tuple[Call, ...]
+    looks: tuple[BatchCommand, ...]
     #: Read their output. The result has `now`, the time there, and `waits`: whether anything waits
     #: in the queue, and so how far a trial is believed. The rest only the batch system knows.
-    seen: Callable[[Sequence[Said]], Any]
+    seen: Callable[[Sequence[Output]], Any]
     #: Return what each queue has, and how much of it is free.
     queues: Callable[[Any], Sequence[BatchQueue]]
     #: Return what the queue of an order gives at most.
-    bounds: Callable[[Any, Order], Bounds]
+    bounds: Callable[[Any, BatchOrder], QueueBounds]
     #: Return when how many nodes are free for such an order.
-    gaps: Callable[[Any, Order], list[Gap]]
+    gaps: Callable[[Any, BatchOrder], list[Gap]]
     #: Return the command that finds out when an order would start; nothing is submitted.
-    trial: Callable[[Order], Call]
+    trial: Callable[[BatchOrder], BatchCommand]
     #: Read when it would start; `BatchError` means that it was refused.
-    tried: Callable[[Said], float]
+    tried: Callable[[Output], float]

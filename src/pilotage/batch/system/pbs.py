@@ -19,8 +19,8 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from . import words
-from .model import BatchError, Call, Cause, Ended, Item, Order, Phase
-from .tools import Listing, Tools
+from .model import BatchCommand, BatchEnd, BatchError, BatchItem, BatchOrder, EndCause, Phase
+from .tools import ListCommand, Tools
 
 #: The arguments are the number of words for PBS Professional, these words, and those for Torque.
 _SUBMIT = """\
@@ -88,18 +88,18 @@ _COMMA = re.compile(r",(?=\s*\})")
 
 #: Codes below zero are PBS's own, and Torque has others for the same.
 _PROFESSIONAL = {
-    -26: Cause.MEMORY,
-    -27: Cause.MEMORY,
-    -31: Cause.MEMORY,
-    -28: Cause.TIMEOUT,
-    -29: Cause.TIMEOUT,
+    -26: EndCause.MEMORY,
+    -27: EndCause.MEMORY,
+    -31: EndCause.MEMORY,
+    -28: EndCause.TIMEOUT,
+    -29: EndCause.TIMEOUT,
     # More cores than it asked for.
-    -24: Cause.UNKNOWN,
-    -25: Cause.UNKNOWN,
-    -17: Cause.CANCELLED,
-    -19: Cause.CANCELLED,
+    -24: EndCause.UNKNOWN,
+    -25: EndCause.UNKNOWN,
+    -17: EndCause.CANCELLED,
+    -19: EndCause.CANCELLED,
 }
-_TORQUE = {-10: Cause.MEMORY, -11: Cause.TIMEOUT, -12: Cause.TIMEOUT}
+_TORQUE = {-10: EndCause.MEMORY, -11: EndCause.TIMEOUT, -12: EndCause.TIMEOUT}
 #: The substate of a job that was cancelled.
 _TERMINATED = 91
 _KILL, _TERM = 9, 15
@@ -112,7 +112,7 @@ Job = Mapping[str, Any]
 # -- orders ----------------------------------------------------------------------------------------
 
 
-def _submit(order: Order) -> Call:
+def _submit(order: BatchOrder) -> BatchCommand:
     """Have `qsub` read the script; what makes the job ours comes last among the options."""
     words.refuse(order, "PBS", qos="qualities of service", step="steps")
     if _SPECIAL.search(order.folder):
@@ -121,16 +121,16 @@ def _submit(order: Order) -> Call:
         raise BatchError(f"constraint: {order.constraint!r} is no list of resources", final=True)
     if order.reservation and order.queue:
         raise BatchError("a reservation of PBS is a queue: there cannot be both", final=True)
-    extra = list(words.options(order, _OPTION, _RESERVED))
+    extra = [word for one in words.options(order, _OPTION, _RESERVED) for word in one]
     professional = [*_professional(order), *extra, *_identity(order, "-J", ".^array_index^")]
     torque = [*_torque(order), *extra, *_identity(order, "-t", "")]
     # A job begins in the home directory unless it goes elsewhere.
     script = f"#!/bin/sh\ncd {shlex.quote(order.folder)} || exit 1\n{order.script}"
     count = str(len(professional))
-    return Call(("sh", "-c", _SUBMIT, "sh", count, *professional, *torque), input=script)
+    return BatchCommand(("sh", "-c", _SUBMIT, "sh", count, *professional, *torque), input=script)
 
 
-def _professional(order: Order) -> Iterator[str]:
+def _professional(order: BatchOrder) -> Iterator[str]:
     chunk = [f"ncpus={order.tasks * order.cpus}", f"mpiprocs={order.tasks}"]
     if order.memory is not None:
         chunk.append(f"mem={math.ceil(order.memory / _KIBI)}kb")
@@ -144,7 +144,7 @@ def _professional(order: Order) -> Iterator[str]:
         yield from ("-q", order.reservation)
 
 
-def _torque(order: Order) -> Iterator[str]:
+def _torque(order: BatchOrder) -> Iterator[str]:
     node = [f"ppn={order.tasks * order.cpus}"]
     if order.gpus:
         node.append(f"gpus={order.gpus}")
@@ -159,7 +159,7 @@ def _torque(order: Order) -> Iterator[str]:
         yield from ("-W", f"x=advres:{order.reservation}")
 
 
-def _common(order: Order) -> Iterator[str]:
+def _common(order: BatchOrder) -> Iterator[str]:
     if order.time is not None:
         seconds = math.ceil(order.time)
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
@@ -170,7 +170,7 @@ def _common(order: Order) -> Iterator[str]:
         yield from ("-A", order.account)
 
 
-def _identity(order: Order, array: str, number: str) -> Iterator[str]:
+def _identity(order: BatchOrder, array: str, number: str) -> Iterator[str]:
     """Return what makes the job ours; the last of two equal options counts."""
     if order.count > 1:
         yield from (array, f"0-{order.count - 1}")
@@ -186,12 +186,12 @@ def _identity(order: Order, array: str, number: str) -> Iterator[str]:
 # -- listings --------------------------------------------------------------------------------------
 
 
-def _past(since: float) -> Listing:
+def _past(since: float) -> ListCommand:
     stamp = f"{datetime.fromtimestamp(max(0.0, since), UTC):%Y%m%d%H%M}"
-    return Listing("qstat", ("sh", "-c", _PAST, "sh", stamp), read)
+    return ListCommand("qstat", ("sh", "-c", _PAST, "sh", stamp), read)
 
 
-def read(text: str) -> list[Item]:
+def read(text: str) -> list[BatchItem]:
     """Read a listing of either kind; nothing at all is none."""
     if not text.strip():
         return []
@@ -222,13 +222,7 @@ def _mended(text: str) -> object:
 
 
 def _xml(text: str) -> Iterator[tuple[str, Job]]:
-    try:
-        tree = ET.fromstring(text)  # noqa: S314 - of the scheduler, and it has no entities
-    except (ET.ParseError, ValueError) as error:
-        raise BatchError(f"qstat: this is no XML: {error}") from None
-    if tree.tag != "Data":
-        raise BatchError(f"qstat: this is no listing but {tree.tag!r}")
-    for job in tree.iter("Job"):
+    for job in words.xml("qstat", text, "Data").iter("Job"):
         yield job.findtext("Job_Id", ""), {part.tag: _part(part) for part in job}
 
 
@@ -236,7 +230,7 @@ def _part(part: ET.Element) -> object:
     return {inner.tag: inner.text or "" for inner in part} or (part.text or "")
 
 
-def _items(name: str, job: Job, jobs: Mapping[str, Job]) -> Iterator[Item]:
+def _items(name: str, job: Job, jobs: Mapping[str, Job]) -> Iterator[BatchItem]:
     place = _ID.fullmatch(name)
     if place is None:
         raise BatchError(f"qstat: {name[:40]!r} is no id of a job")
@@ -262,18 +256,16 @@ def _remaining(job: Job) -> list[int]:
         raise BatchError(f"qstat: {text[:40]!r} are no numbers of jobs") from None
 
 
-def _item(name: str, index: int, phase: Phase, job: Job) -> Item:
+def _item(name: str, index: int, phase: Phase, job: Job) -> BatchItem:
     over = phase is Phase.OVER
-    why = end(job) if over else Ended()
+    why = end(job) if over else BatchEnd()
     host = str(job.get("exec_host", "")).partition("/")[0]
-    return Item(
+    return BatchItem(
         key=str(job["Job_Name"]),
         id=name,
         index=index,
         phase=phase,
-        cause=why.cause,
-        exit=why.exit,
-        signal=why.signal,
+        **why._asdict(),
         words=": ".join(_words(job)),
         node=host,
         started=_time(job, "stime", "start_time") if phase in {Phase.RUNNING, Phase.OVER} else None,
@@ -290,7 +282,7 @@ def _words(job: Job) -> Iterator[str]:
 
 
 def _time(job: Job, *names: str) -> float | None:
-    """Read the first time that is there: in words or in seconds."""
+    """Read the first time that is set: as a date or in seconds."""
     for name in names:
         value = job.get(name)
         if value is None or value == "":
@@ -307,20 +299,20 @@ def _time(job: Job, *names: str) -> float | None:
 # -- ends ------------------------------------------------------------------------------------------
 
 
-def end(job: Job) -> Ended:
+def end(job: Job) -> BatchEnd:
     """Return why a job is over."""
     torque = job.get("job_state") == "C"
     status = _number(job.get("exit_status" if torque else "Exit_status"))
     cancelled = _number(job.get("substate")) == _TERMINATED
     if status is None:
-        return Ended(Cause.CANCELLED if cancelled else Cause.UNKNOWN)
+        return BatchEnd(EndCause.CANCELLED if cancelled else EndCause.UNKNOWN)
     if status < 0:
-        return Ended((_TORQUE if torque else _PROFESSIONAL).get(status, Cause.NODE))
+        return BatchEnd((_TORQUE if torque else _PROFESSIONAL).get(status, EndCause.NODE))
     why = words.ended(status - 128 if status in _SIGNALS else status)
-    # A limit of time that is enforced by a signal is told by the clock.
+    # A time limit that is enforced by a signal shows in the times.
     if why.signal in {_KILL, _TERM} and _late(job):
-        return Ended(Cause.TIMEOUT)
-    return Ended(Cause.CANCELLED) if cancelled else why
+        return BatchEnd(EndCause.TIMEOUT)
+    return BatchEnd(EndCause.CANCELLED) if cancelled else why
 
 
 def _number(value: object) -> int | None:
@@ -366,7 +358,7 @@ TOOLS = Tools(
         r"|would exceed|maximum number of jobs|job limit|try again|temporar|cred",
         re.IGNORECASE,
     ),
-    live=Listing("qstat", ("sh", "-c", _LIVE), read),
+    live=ListCommand("qstat", ("sh", "-c", _LIVE), read),
     # Torque keeps what is over in the listing, for a while.
     past=_past,
     # A job gets SIGTERM, and time to leave its evidence.

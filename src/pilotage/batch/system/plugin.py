@@ -1,8 +1,8 @@
-"""Batch systems of others: found by an entry point of what is installed, or by a dotted name.
+"""Batch systems of other packages: found by an entry point or by a dotted name.
 
-A plug-in is a callable that takes the `[plugin]` table of the site's file and returns a `Batch`: a
-function that returns `Tools`, or a class. What the file of a site names is imported, and nothing
-else: those who may write that file may run anything there already.
+A plug-in is a callable that takes the `[plugin]` table of the site's file and returns a
+`BatchSystem`: a function that returns `Tools`, or a class. Only what the
+file of a site names is imported: those who may write that file may run anything there already.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from pilotage.base import errors
 
-from .model import Batch
+from .model import BatchSystem
 
 GROUP = "pilotage.batch"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -26,7 +26,7 @@ _MEMBERS = (
     "version",
 )  # fmt: skip
 #: Make a batch system of `[plugin]` in the site's file.
-Maker = Callable[[Mapping[str, Any]], Batch]
+Maker = Callable[[Mapping[str, Any]], BatchSystem]
 
 
 def is_name(name: str) -> bool:
@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({one.name for one in metadata.entry_points(group=GROUP)}))
 
 
-def make(name: str, settings: Mapping[str, Any]) -> Batch:
+def make(name: str, settings: Mapping[str, Any]) -> BatchSystem:
     """Make a batch system; raise `ConfigError` if there is none, or if it refuses the settings."""
     maker = find(name)
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from . import words
-from .model import BatchError, Call, Item, Order, Said, Windows
+from .model import BatchCommand, BatchError, BatchItem, BatchOrder, Output, Windows
 
 _END = "end of listing"
 #: The last line comes only if the tool succeeded. Output is in English, and times are in UTC.
@@ -30,12 +30,12 @@ exit "$code"
 _NEVER = re.compile(r"(?!)")
 
 
-def asked(*argv: str) -> Call:
+def asked(*argv: str) -> BatchCommand:
     """Return the call of a tool whose whole output `body` can tell from a part of it."""
-    return Call(("sh", "-c", _LIST, "sh", *argv))
+    return BatchCommand(("sh", "-c", _LIST, "sh", *argv))
 
 
-def body(said: Said, tool: str) -> str:
+def body(said: Output, tool: str) -> str:
     """Return the output of a tool that `asked` ran; raise unless it is all of it."""
     if said.exit != 0:
         raise BatchError(f"{tool}: {words.complaint(said)}")
@@ -52,7 +52,7 @@ def cancelled(
     pattern: str,
     gone: str = "",
     join: Callable[[Sequence[str]], Sequence[str]] = list,
-) -> Call:
+) -> BatchCommand:
     """Return the call of a tool that cancels jobs.
 
     Each id must match `pattern`. If `gone` is given, which is a pattern of `grep -E`, the tool may
@@ -64,27 +64,27 @@ def cancelled(
         if not re.fullmatch(pattern, one, re.ASCII):
             raise BatchError(f"{one!r} is no id of a job", final=True)
     if not gone:
-        return Call((*argv, *join(ids)))
-    return Call(("sh", "-c", _CANCEL, "sh", f"{gone}|^$", *argv, *join(ids)))
+        return BatchCommand((*argv, *join(ids)))
+    return BatchCommand(("sh", "-c", _CANCEL, "sh", f"{gone}|^$", *argv, *join(ids)))
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListCommand(msgspec.Struct, frozen=True):
     """A command that lists jobs, and how its output is read."""
 
     #: The tool, as errors name it.
     tool: str
     argv: tuple[str, ...]
-    read: Callable[[str], list[Item]]
+    read: Callable[[str], list[BatchItem]]
     #: Whether a last line marks the output as whole; one JSON document needs none.
     marked: bool = True
     #: What the tool says, with an error, where no such list is kept.
     absent: str = ""
 
-    def call(self) -> Call:
+    def call(self) -> BatchCommand:
         """Return the command."""
-        return asked(*self.argv) if self.marked else Call(self.argv)
+        return asked(*self.argv) if self.marked else BatchCommand(self.argv)
 
-    def items(self, said: Said) -> list[Item]:
+    def items(self, said: Output) -> list[BatchItem]:
         """Read the output; raise unless it is whole."""
         if said.exit != 0:
             if self.absent and self.absent in said.err + said.out:
@@ -101,7 +101,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     #: The tool that submits, as errors name it.
     submitter: str
     #: Return the command for an order that has passed `words.check`.
-    order: Callable[[Order], Call]
+    order: Callable[[BatchOrder], BatchCommand]
     #: All that the submitter prints if it took an order; the group `id` is the id.
     answer: re.Pattern[str]
     #: Turn the group `id` into the id that listings have.
@@ -111,9 +111,9 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     #: Errors of the submitter that pass, whatever else is said beside them.
     passing: re.Pattern[str] = _NEVER
     #: List the user's jobs, also those that ended lately if it can.
-    live: Listing
+    live: ListCommand
     #: List what ended since then, if the system keeps that apart.
-    past: Callable[[float], Listing] | None = None
+    past: Callable[[float], ListCommand] | None = None
     #: The command that cancels, without ids.
     canceller: tuple[str, ...]
     #: The pattern of ids that the canceller takes.
@@ -128,12 +128,12 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     queue: tuple[str, ...] = ()
     windows: Windows | None = None
 
-    def submit(self, order: Order) -> Call:
+    def submit(self, order: BatchOrder) -> BatchCommand:
         """Return the command for an order."""
         words.check(order)
         return self.order(order)
 
-    def submitted(self, said: Said) -> str:
+    def submitted(self, said: Output) -> str:
         """Read the id of a job or of an array."""
         found = self.answer.fullmatch(said.out.strip())
         if said.exit != 0:
@@ -145,26 +145,26 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
             raise BatchError(f"{self.submitter} gave no id but {said.out[:200]!r}")
         return self.identify(found["id"])
 
-    def listing(self) -> Call:
+    def listing(self) -> BatchCommand:
         """Return the command that lists all jobs of this user."""
         return self.live.call()
 
-    def listed(self, said: Said) -> list[Item]:
+    def listed(self, said: Output) -> list[BatchItem]:
         """Read a listing."""
         return self.live.items(said)
 
-    def history(self, since: float) -> Call | None:
+    def history(self, since: float) -> BatchCommand | None:
         """Return the command that lists what ended since then, if there is one."""
         return None if self.past is None else self.past(since).call()
 
-    def remembered(self, said: Said) -> list[Item]:
+    def remembered(self, said: Output) -> list[BatchItem]:
         """Read a history."""
         return [] if self.past is None else self.past(0.0).items(said)
 
-    def cancel(self, ids: Sequence[str]) -> Call:
+    def cancel(self, ids: Sequence[str]) -> BatchCommand:
         """Return the command that cancels jobs."""
         return cancelled(self.canceller, ids, pattern=self.ids, gone=self.gone, join=self.join)
 
-    def version(self) -> Call:
+    def version(self) -> BatchCommand:
         """Return the command that shows whether the tools are there, and which they are."""
-        return Call(self.versions)
+        return BatchCommand(self.versions)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
 
-from .model import BatchError, Cause, Ended, Order, Said
+from .model import BatchEnd, BatchError, BatchOrder, EndCause, Output
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{14}")
 #: Line ends, escapes, NUL: no name at a site has them, and many a parser stumbles over them.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NAMES = ("queue", "account", "qos", "constraint", "reservation")
 _AT_LEAST = {"count": 1, "nodes": 1, "tasks": 1, "cpus": 1, "gpus": 0}
-_PLAIN = Order(key="", script="", folder="")
+_PLAIN = BatchOrder(key="", script="", folder="")
 _SPAN = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?", re.ASCII)
 #: The highest number in an array; no scheduler takes larger ones.
 _HIGHEST_INDEX = 10_000_000
@@ -27,11 +28,11 @@ DATE = "%a %b %d %H:%M:%S %Y"
 
 
 def is_key(name: str) -> bool:
-    """Return whether the name of a batch job could be an `Order.key`."""
+    """Return whether the name of a batch job could be a `BatchOrder.key`."""
     return _KEY.fullmatch(name) is not None
 
 
-def check(order: Order) -> None:
+def check(order: BatchOrder) -> None:
     """Raise a final `BatchError` for an order that no batch system could take as it is meant."""
     if not is_key(order.key):
         raise BatchError(f"{order.key!r} is no key of a batch job", final=True)
@@ -43,7 +44,7 @@ def check(order: Order) -> None:
     _check_amounts(order)
 
 
-def _check_text(order: Order) -> None:
+def _check_text(order: BatchOrder) -> None:
     for name in _NAMES:
         value = getattr(order, name)
         if value.startswith("-") or value != value.strip() or _CONTROL.search(value):
@@ -54,7 +55,7 @@ def _check_text(order: Order) -> None:
             raise BatchError(f"extra: {value!r} is no option", final=True)
 
 
-def _check_amounts(order: Order) -> None:
+def _check_amounts(order: BatchOrder) -> None:
     for name, least in _AT_LEAST.items():
         if getattr(order, name) < least:
             raise BatchError(f"{name}: {getattr(order, name)} is less than {least}", final=True)
@@ -63,7 +64,7 @@ def _check_amounts(order: Order) -> None:
             raise BatchError(f"{name}: {value} is no amount", final=True)
 
 
-def refuse(order: Order, system: str, **lacks: str) -> None:
+def refuse(order: BatchOrder, system: str, **lacks: str) -> None:
     """Raise a final `BatchError` if an order needs something that the system does not have.
 
     Each keyword is a field of an order, with the name of the missing feature: `queue="queues"`.
@@ -74,8 +75,10 @@ def refuse(order: Order, system: str, **lacks: str) -> None:
             raise BatchError(f"{field} = {value!r}: {system} has no {what}", final=True)
 
 
-def options(order: Order, pattern: re.Pattern[str], reserved: frozenset[str]) -> Iterator[str]:
-    """Return the words of `extra`; raise for options that only the adapter may set.
+def options(
+    order: BatchOrder, pattern: re.Pattern[str], reserved: frozenset[str]
+) -> Iterator[tuple[str, ...]]:
+    """Return the words of each option in `extra`; raise for those that only the adapter may set.
 
     The pattern has the groups `name` and `value`: `-pe=smp` is two words of `qsub`.
     """
@@ -83,18 +86,28 @@ def options(order: Order, pattern: re.Pattern[str], reserved: frozenset[str]) ->
         found = pattern.fullmatch(option)
         if found is None or found["name"] in reserved or (found["value"] or "").startswith("-"):
             raise BatchError(f"extra: {option!r} is no option that may be given", final=True)
-        yield f"-{found['name']}"
-        if found["value"]:
-            yield found["value"]
+        name = f"-{found['name']}"
+        yield (name, found["value"]) if found["value"] else (name,)
 
 
 # -- what schedulers say ---------------------------------------------------------------------------
 
 
-def complaint(said: Said) -> str:
+def complaint(said: Output) -> str:
     """Return the output of a command that failed, in one line."""
     text = said.err.strip() or said.out.strip()
     return " ".join(text.split())[:500] or f"it ended with status {said.exit} and said nothing"
+
+
+def xml(tool: str, text: str, tag: str) -> ET.Element:
+    """Read a listing in XML, which has one element around all; raise `BatchError` if it is none."""
+    try:
+        tree = ET.fromstring(text)  # noqa: S314 - of the scheduler, and it has no entities
+    except (ET.ParseError, ValueError) as error:
+        raise BatchError(f"{tool}: this is no listing: {error}") from None
+    if tree.tag != tag:
+        raise BatchError(f"{tool}: this is no listing but {tree.tag!r}")
+    return tree
 
 
 def indices(text: str) -> Iterator[int]:
@@ -119,8 +132,8 @@ def moment(text: str, *forms: str) -> float:
     raise ValueError(text)
 
 
-def ended(code: int) -> Ended:
+def ended(code: int) -> BatchEnd:
     """Return why a job ended, by its exit code as a shell reports it."""
     if _SIGNAL_BASE < code <= _SIGNAL_BASE + _HIGHEST_SIGNAL:
-        return Ended(Cause.SIGNALLED, signal=code - _SIGNAL_BASE)
-    return Ended(Cause.EXITED, exit=code)
+        return BatchEnd(EndCause.SIGNALLED, signal=code - _SIGNAL_BASE)
+    return BatchEnd(EndCause.EXITED, exit=code)

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base import errors
-from pilotage.batch.model import Defaults, Site
+from pilotage.batch.model import Defaults, SiteSettings
+from pilotage.batch.pilot_request import PilotRequest
 from pilotage.compat.cobald.document import Element
 from pilotage.compat.cobald.tardis import Machine, Tardis, TardisSite, plain_name, pool_name
 from pilotage.pool import files
-from pilotage.pool.files import Outside, PilotResources, Pool
+from pilotage.pool.files import Outside, Pool
 
 #: Options of asyncssh, and what they are called in a settings file of `ssh`.
 _WORDS = {
@@ -126,7 +127,7 @@ class Moved(msgspec.Struct, frozen=True):
     """A site of TARDIS as one of ours."""
 
     name: str
-    site: Site
+    site: SiteSettings
     reach: Reach
     pools: dict[str, Pool]
     #: What could not be carried over.
@@ -148,10 +149,10 @@ def carry(place: TardisSite) -> Moved:
         for one in place.machines
     }
     lost += _site(place)
-    site = Site(
+    site = SiteSettings(
         batch=ADAPTERS[place.adapter],
         host=name if way.far else "", defaults=Defaults(**defaults),
-        poll=f"{place.heartbeat:g}s" if place.heartbeat else Site(batch="local").poll,
+        poll=f"{place.heartbeat:g}s" if place.heartbeat else SiteSettings(batch="local").poll,
     )  # fmt: skip
     return Moved(name, site, way, pools, (*way.lost, *dict.fromkeys(lost)))
 
@@ -173,7 +174,7 @@ def general(tardis: Tardis) -> list[str]:
 def text(name: str, pool: Pool) -> str:
     """Write a pool as TOML, as far as it says anything."""
     pilot = msgspec.to_builtins(pool.pilot)
-    told = {key: value for key, value in pilot.items() if value != getattr(PilotResources(), key)}
+    told = {key: value for key, value in pilot.items() if value != getattr(PilotRequest(), key)}
     lines = [
         f"# Pool {name}: steered by `pilotage pool run`, as COBalD would.",
         f"site = {_toml(pool.site)}", f"maximum = {pool.maximum}", f"about = {_toml(pool.about)}",
@@ -195,7 +196,7 @@ def _pool(
     time, queue = _settings(one, defaults, lost, slurm=place.adapter == "Slurm")
     made = Pool(
         site=site, maximum=max(maximum, cores), about=f"{one.name} of {place.name}, from TARDIS",
-        pilot=PilotResources(
+        pilot=PilotRequest(
             cpus=cores, memory=f"{one.memory:g}GiB" if one.memory else "", time=time, queue=queue
         ),
         control=Outside(),

@@ -7,7 +7,17 @@ has left there. Each folder is served from a sandbox in which there is nothing e
 from __future__ import annotations
 
 from .folder import Layout, lay, reclaim, remove, take
-from .model import HOST, Access, Bounds
+from .model import HOST, Access, ExportLimits
 from .serve import Exports
 
-__all__ = ["HOST", "Access", "Bounds", "Exports", "Layout", "lay", "reclaim", "remove", "take"]
+__all__ = [
+    "HOST",
+    "Access",
+    "ExportLimits",
+    "Exports",
+    "Layout",
+    "lay",
+    "reclaim",
+    "remove",
+    "take",
+]

@@ -24,7 +24,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     host_key: str
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class ExportLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one export; a client that exceeds `size` or `entries` loses it."""
 
     #: Bytes that clients may send in all, and the largest file. What they write is never more.

@@ -30,7 +30,7 @@ import msgspec
 from pilotage.base import errors
 
 from .folder import Layout
-from .model import HOST, USER, Bounds
+from .model import HOST, USER, ExportLimits
 
 #: Where the folder of the job is in the sandbox.
 _DATA = "/data"
@@ -111,7 +111,7 @@ class Programs(msgspec.Struct, frozen=True):
         return sorted({*programs, *_LIBRARY.findall(said.stdout)})
 
 
-class Keys(msgspec.Struct, frozen=True):
+class ExportKeys(msgspec.Struct, frozen=True):
     """The keys of one export, made for it alone."""
 
     host: str
@@ -139,10 +139,10 @@ class Keys(msgspec.Struct, frozen=True):
         )
 
 
-class Sandbox:
+class ExportSandbox:
     """Namespaces of one export; everything in them ends with `stop` or with this process."""
 
-    def __init__(self, programs: Programs, bounds: Bounds) -> None:
+    def __init__(self, programs: Programs, bounds: ExportLimits) -> None:
         self._programs = programs
         self._bounds = bounds
         self._process: anyio.abc.Process | None = None
@@ -150,7 +150,7 @@ class Sandbox:
         self._handle = -1
         self._line: socket.socket | None = None
 
-    async def start(self, layout: Layout, keys: Keys) -> None:
+    async def start(self, layout: Layout, keys: ExportKeys) -> None:
         """Make the namespaces; raises `Unavailable` if this machine does not allow that."""
         programs = self._programs
         inside = await anyio.to_thread.run_sync(programs.inside)
@@ -273,7 +273,7 @@ def options(inside: list[str], layout: Layout) -> list[str]:
     return made
 
 
-def files(programs: Programs, keys: Keys) -> dict[str, str]:
+def files(programs: Programs, keys: ExportKeys) -> dict[str, str]:
     """Return the files that are made for a sandbox, by path."""
     return {
         # The shell must be a program that exists; it is not started.

@@ -24,8 +24,8 @@ import anyio.to_thread
 from pilotage.base import errors
 
 from .folder import Layout
-from .model import USER, Access, Bounds
-from .sandbox import Keys, Programs, Sandbox
+from .model import USER, Access, ExportLimits
+from .sandbox import ExportKeys, ExportSandbox, Programs
 
 _log = logging.getLogger("pilotage.batch")
 #: Connections that have not named an export yet, and how long each may take.
@@ -37,7 +37,7 @@ _WATCH_SECONDS = 1.0
 _ENTRY_BYTES = 18
 #: `tcpi_bytes_received` of the kernel's `tcp_info`.
 _RECEIVED_AT = 128
-_PLAIN = Bounds()
+_PLAIN = ExportLimits()
 
 
 @dataclass(eq=False)
@@ -46,8 +46,8 @@ class Export:
 
     name: str
     layout: Layout
-    bounds: Bounds
-    sandbox: Sandbox
+    bounds: ExportLimits
+    sandbox: ExportSandbox
     connections: set[socket.socket] = field(default_factory=set)
     #: Bytes received by connections that have ended.
     ended: int = 0
@@ -61,7 +61,7 @@ class Export:
         return self.ended + sum(map(received, self.connections))
 
     async def excess(self) -> str:
-        """Return the limit that is exceeded, in words; empty if none is."""
+        """Return a description of the limit that is exceeded; empty if none is."""
         now, bounds = self.received, self.bounds
         if now > bounds.size:
             return f"it sent more than {bounds.size} bytes"
@@ -105,11 +105,11 @@ class Exports:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
-    async def open(self, name: str, layout: Layout, *, bounds: Bounds = _PLAIN) -> Access:
+    async def open(self, name: str, layout: Layout, *, bounds: ExportLimits = _PLAIN) -> Access:
         """Serve a folder until the export of this name is closed."""
         programs = Programs.find()
-        keys = await anyio.to_thread.run_sync(Keys.make, programs.keygen)
-        sandbox = Sandbox(programs, bounds)
+        keys = await anyio.to_thread.run_sync(ExportKeys.make, programs.keygen)
+        sandbox = ExportSandbox(programs, bounds)
         await sandbox.start(layout, keys)
         try:
             if name in self._names:

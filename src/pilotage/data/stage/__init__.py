@@ -1,1 +1,1 @@
-"""Data on its way to sites and home: each content once, checked, and gone on with after a cut."""
+"""Staging to sites and back: each content once, verified, resumed after an interruption."""

@@ -18,8 +18,8 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.base.paths import DIGEST
 from pilotage.data.stage.digest import Changed
-from pilotage.data.stage.model import Far, Key
-from pilotage.data.stage.plan import Record
+from pilotage.data.stage.model import Key, StagingSite
+from pilotage.data.stage.plan import SendRecord
 from pilotage.data.transfer.version import Version
 
 PIPE = 1 << 20
@@ -27,7 +27,7 @@ _MOVE = 4 << 20
 _WORDS = 2000
 
 
-class Refused(Exception):
+class FileRefused(Exception):
     """The site did not keep a file."""
 
     def __init__(self, kind: str, words: str) -> None:
@@ -38,7 +38,7 @@ class Refused(Exception):
 class Outgoing(msgspec.Struct, frozen=True):
     """A record and the file that it is of."""
 
-    record: Record
+    record: SendRecord
     key: Key
     #: The sum that follows the bytes, if the record has none.
     late: concurrent.futures.Future[str] | None = None
@@ -47,7 +47,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 class Channel:
     """Sends records one after another; the kernel moves their bytes."""
 
-    def __init__(self, far: Far, root: str, moved: Callable[[int], None]) -> None:
+    def __init__(self, far: StagingSite, root: str, moved: Callable[[int], None]) -> None:
         self._far = far
         self._root = root
         self._moved = moved
@@ -137,7 +137,7 @@ class Channel:
             answer.set_result(digest)
         else:
             self._good = False
-            answer.set_exception(Refused(str(told.get("kind")), str(told.get("words"))))
+            answer.set_exception(FileRefused(str(told.get("kind")), str(told.get("words"))))
 
     def _fail(self, error: Exception) -> None:
         for answer in self._answers.values():
@@ -223,7 +223,7 @@ def end(process: asyncio.subprocess.Process) -> None:
 
 
 async def gone(process: asyncio.subprocess.Process, *tasks: asyncio.Future[Any]) -> None:
-    """Wait until a process has ended, and who listened to it."""
+    """Wait until a process and its readers have ended."""
     await asyncio.wait(tasks)
     await process.wait()
     # Its pipes are closed in the next round of the loop, which may be its last.
@@ -249,6 +249,6 @@ async def words(process: asyncio.subprocess.Process) -> str:
 
 
 def lost(said: str) -> errors.Unavailable:
-    """Say that a channel ended before its time."""
+    """Return the error for a channel that ended early."""
     message = "the connection to the site was lost while data was on its way"
     return errors.Unavailable(f"{message}: {said}" if said else message)

@@ -32,7 +32,7 @@ class Changed(Exception):
 
 
 class Digests:
-    """Remembers sums of files; who asks for one that is being computed waits for it too."""
+    """Caches digests of files; concurrent callers share one computation."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
@@ -110,7 +110,7 @@ class Digests:
 
 
 def settled(version: Version) -> bool:
-    """Tell whether a change from now on would show."""
+    """Return whether a change from now on would show."""
     return time.time_ns() - max(version.modified, version.changed) > _RACY_NS
 
 

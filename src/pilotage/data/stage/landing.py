@@ -1,4 +1,4 @@
-"""A file that comes home: beside its place until it is known to be right."""
+"""Files fetched from a site: each is beside its place until it is verified."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import threading
 import msgspec
 
 from pilotage.base import durable, errors, paths, text
-from pilotage.data.stage.model import BIG, Folder, Wanted
+from pilotage.data.stage.model import BIG, WantedFile, WantedFolder
 
 _CHUNK = 1 << 20
-#: Bytes after which the file system is told to begin writing what it got.
+#: Bytes after which written data is flushed.
 _FLUSH = 32 << 20
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Wrong(Exception):
-    """What was gone on with did not become what was announced."""
+class DigestMismatch(Exception):
+    """A resumed file does not have the announced digest."""
 
 
 class Landing:
     """One file, from its first byte to its place."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedFile) -> None:
         self.wanted = wanted
         self.path = durable.aside(wanted.local, wanted.sha256)
         self.offset = self._arrived()
@@ -34,7 +34,7 @@ class Landing:
         self._flusher: threading.Thread | None = None
 
     def _arrived(self) -> int:
-        """Say how many bytes an earlier attempt has left."""
+        """Return how many bytes an earlier attempt has left."""
         try:
             size = os.lstat(self.path).st_size
         except OSError:
@@ -86,7 +86,7 @@ class Landing:
         try:
             if self._sum.hexdigest() != self.wanted.sha256:
                 os.unlink(self.path)
-                raise Wrong if self.offset else changed(self.wanted)
+                raise DigestMismatch if self.offset else changed(self.wanted)
             if executable:
                 mode = os.fstat(self._file).st_mode
                 os.fchmod(self._file, (mode | (mode & 0o444) >> 2) & 0o777)
@@ -108,18 +108,18 @@ def _flush(file: int) -> None:
         os.fdatasync(file)
 
 
-def changed(wanted: Wanted) -> errors.Conflict:
-    """Say that a file is not what the evidence of its job says."""
+def changed(wanted: WantedFile) -> errors.Conflict:
+    """Return the error for a file that differs from the evidence of its job."""
     return errors.Conflict(
         f"{text.show(wanted.remote)} at the site is not what the job left there",
         hint="something that outlived the job may have written it",
     )
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Files to bring, and a folder to rename when all of them are there."""
+class LandingPlan(msgspec.Struct, frozen=True):
+    """Files to fetch, and a folder to rename when all of them are there."""
 
-    files: list[Wanted]
+    files: list[WantedFile]
     made: str = ""
     target: str = ""
 
@@ -138,18 +138,18 @@ class Place(msgspec.Struct, frozen=True):
         durable.sync_folder(os.path.dirname(self.target))
 
 
-def lay_out(one: Wanted | Folder) -> Place:
-    """Say which files to bring and where; make the folders that they need."""
+def lay_out(one: WantedFile | WantedFolder) -> LandingPlan:
+    """Return the files to fetch and where; create the folders that they need."""
     os.makedirs(os.path.dirname(one.local) or ".", exist_ok=True)
-    if isinstance(one, Wanted):
+    if isinstance(one, WantedFile):
         paths.check_digest(one.sha256, one.size)
-        return Place([one])
+        return LandingPlan([one])
     paths.check_names(one.files)
     for digest in one.files.values():
         paths.check_digest(digest.sha256, digest.size)
     if os.path.lexists(one.local):
         _check_folder(one.local)
-        return Place(_files(one, one.local))
+        return LandingPlan(_files(one, one.local))
     # The same list gets the same name, so that another attempt finds what has arrived.
     listed = text.dump(sorted((name, digest.sha256) for name, digest in one.files.items()))
     made = durable.aside(one.local, listed)
@@ -157,12 +157,12 @@ def lay_out(one: Wanted | Folder) -> Place:
     _check_folder(made)
     # What has its own name there was checked before it got it.
     files = [file for file in _files(one, made) if not os.path.lexists(file.local)]
-    return Place(files, made, one.local)
+    return LandingPlan(files, made, one.local)
 
 
-def _files(folder: Folder, top: str) -> list[Wanted]:
+def _files(folder: WantedFolder, top: str) -> list[WantedFile]:
     return [
-        Wanted(
+        WantedFile(
             remote=os.path.join(folder.remote, name),
             local=paths.inside(top, name),
             size=digest.size,
@@ -178,7 +178,7 @@ def _check_folder(path: str) -> None:
 
 
 def _merge(made: str, target: str) -> None:
-    """Put file by file into a folder that somebody else has made meanwhile."""
+    """Move files one by one into a folder that was created meanwhile."""
     _check_folder(target)
     for folder, _, files in os.walk(made):
         for file in files:

@@ -1,4 +1,4 @@
-"""The nouns of staging."""
+"""Data types of staging."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Hash = Callable[[int, int], str]
 #: Seconds that a site may take to look at what it has: it may hash terabytes.
 PATIENCE_S = 3600.0
 
-#: A file of so many bytes is worth going on with, and comparing with its earlier version.
+#: Files of at least this size are resumed, and compared with their earlier version.
 BIG = 4 << 20
 
 
-class Far(Protocol):
+class StagingSite(Protocol):
     """A site, as far as bulk data is concerned."""
 
     async def bulk(
@@ -35,19 +35,19 @@ class Far(Protocol):
         ...
 
     async def call(self, op: str, *, patience: float = ..., **values: object) -> dict[str, Any]:
-        """Ask the program that stays there, which may take so many seconds."""
+        """Call the helper there, for at most `timeout` seconds."""
         ...
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """What identifies content."""
+    """The identity of content."""
 
     sha256: str
     size: int
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is to come home."""
+class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to fetch."""
 
     remote: str
     local: str
@@ -55,8 +55,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder that is to come home, by the list of its files."""
+class WantedFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder to fetch, by the list of its files."""
 
     remote: str
     local: str

@@ -1,4 +1,4 @@
-"""What must move: decisions without input and output."""
+"""Decisions about which data must be sent (pure functions)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHANNEL_FILES = 2000
 CHANNEL_BYTES = 256 << 20
 
 
-class Sums(msgspec.Struct, frozen=True):
+class BlockSums(msgspec.Struct, frozen=True):
     """Hashes of the blocks of a file at the site."""
 
     size: Annotated[int, msgspec.Meta(ge=0)]
@@ -26,21 +26,21 @@ class Sums(msgspec.Struct, frozen=True):
     blocks: list[str]
 
 
-class Part(Sums, frozen=True):
-    """What has arrived of a file."""
+class PartialFile(BlockSums, frozen=True):
+    """The part of a file that has arrived."""
 
     part: str
 
 
-class Had(msgspec.Struct, frozen=True):
-    """What a site has of what it was asked for."""
+class Holdings(msgspec.Struct, frozen=True):
+    """The requested files that a site already has."""
 
     have: list[str]
     same: dict[str, Annotated[str, msgspec.Meta(pattern=f"^{DIGEST.pattern}$")]] = {}
-    parts: dict[str, Part] = {}
+    parts: dict[str, PartialFile] = {}
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class SendRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One file as it is sent: see `receive` for what the site makes of it."""
 
     name: str
@@ -78,7 +78,7 @@ def whole(size: int) -> list[tuple[int, int]]:
     return [(0, size)] if size else []
 
 
-def resume(size: int, part: Sums, ours: Hash) -> list[tuple[int, int]]:
+def resume(size: int, part: BlockSums, ours: Hash) -> list[tuple[int, int]]:
     """Send what the part has not, or has wrong."""
     right = [
         at for at, block in _blocks(part) if at + part.step <= size and ours(at, part.step) == block
@@ -86,7 +86,7 @@ def resume(size: int, part: Sums, ours: Hash) -> list[tuple[int, int]]:
     return _rest(size, [(at, part.step) for at in right])
 
 
-def _blocks(sums: Sums) -> Iterable[tuple[int, str]]:
+def _blocks(sums: BlockSums) -> Iterable[tuple[int, str]]:
     return ((at * sums.step, block) for at, block in enumerate(sums.blocks))
 
 
@@ -103,9 +103,9 @@ def _rest(size: int, covered: Sequence[tuple[int, int]]) -> list[tuple[int, int]
     return found
 
 
-def had(answer: dict[str, Any]) -> Had:
+def had(answer: dict[str, Any]) -> Holdings:
     """Read what a site says that it has."""
-    return _read(answer, Had)
+    return _read(answer, Holdings)
 
 
 def _read(answer: dict[str, Any], kind: type[T]) -> T:

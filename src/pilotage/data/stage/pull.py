@@ -1,4 +1,4 @@
-"""Bring files home from a site, checked before anybody sees them."""
+"""Fetch files from a site; they become visible after they are verified."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 from pilotage.base import errors, text
 from pilotage.data.stage.channel import PIPE, end, gone, lost, to_the_end, words
-from pilotage.data.stage.landing import Landing, Wrong, changed, lay_out
-from pilotage.data.stage.lane import Lane, Meter, Spare, Wish
-from pilotage.data.stage.model import BIG, Far, Folder, Report, Wanted
+from pilotage.data.stage.landing import DigestMismatch, Landing, changed, lay_out
+from pilotage.data.stage.model import BIG, Report, StagingSite, WantedFile, WantedFolder
+from pilotage.data.stage.requests import IdleChannel, ProgressMeter, RequestQueue, StagingRequest
 from pilotage.data.transfer.trouble import trouble
 
 T = TypeVar("T")
@@ -23,22 +23,22 @@ T = TypeVar("T")
 _ATTEMPTS = 2
 _MOST_FILES = 1000
 
-_Wish = Wish[Wanted, None]
+_Wish = StagingRequest[WantedFile, None]
 
 
 class Puller:
-    """Brings files home; small ones do not wait behind big ones."""
+    """Fetches files; small ones do not wait behind big ones."""
 
-    def __init__(self, far: Far, root: str, *, report: Report | None = None) -> None:
+    def __init__(self, far: StagingSite, root: str, *, report: Report | None = None) -> None:
         self._far = far
         self._root = root
-        self._meter = Meter(report)
+        self._meter = ProgressMeter(report)
         self._pool = concurrent.futures.ThreadPoolExecutor(2, "pull")
-        self._spare = Spare(self._source)
-        self._small: Lane[Wanted, None] = Lane(self._carry_small)
-        self._big: Lane[Wanted, None] = Lane(self._carry_big)
+        self._spare = IdleChannel(self._source)
+        self._small: RequestQueue[WantedFile, None] = RequestQueue(self._carry_small)
+        self._big: RequestQueue[WantedFile, None] = RequestQueue(self._carry_big)
 
-    async def fetch(self, wanted: Sequence[Wanted | Folder]) -> None:
+    async def fetch(self, wanted: Sequence[WantedFile | WantedFolder]) -> None:
         """Return when all are in their places, on disk for certain.
 
         Raises `Unavailable` if the connection is lost or the disk here is full: the next call goes
@@ -56,16 +56,16 @@ class Puller:
             await _here(one.show)
 
     async def close(self) -> None:
-        """Give up what is on its way; what has arrived is gone on with next time."""
+        """Stop transfers; what has arrived is resumed next time."""
         await self._small.close()
         await self._big.close()
         await self._spare.close()
         self._pool.shutdown(wait=False)
 
-    def _lane(self, one: Wanted) -> Lane[Wanted, None]:
+    def _lane(self, one: WantedFile) -> RequestQueue[WantedFile, None]:
         return self._big if one.size >= BIG else self._small
 
-    async def _ask(self, files: Sequence[Wanted]) -> list[Wanted]:
+    async def _ask(self, files: Sequence[WantedFile]) -> list[WantedFile]:
         """Wait for files; return those that must be tried again from their first byte."""
         asked = {one: self._lane(one).ask(one) for one in files}
         if asked:
@@ -74,7 +74,7 @@ class Puller:
         for one, future in asked.items():
             try:
                 future.result()
-            except Wrong:
+            except DigestMismatch:
                 again.append(one)
         return again
 
@@ -88,10 +88,10 @@ class Puller:
             async with self._source() as source:
                 await self._bring(wishes[start : start + _MOST_FILES], source)
 
-    def _source(self) -> Source:
-        return Source(self._far, self._root, self._pool)
+    def _source(self) -> SiteSender:
+        return SiteSender(self._far, self._root, self._pool)
 
-    async def _bring(self, wishes: list[_Wish], source: Source) -> None:
+    async def _bring(self, wishes: list[_Wish], source: SiteSender) -> None:
         """Bring some files by one channel."""
         loop = asyncio.get_running_loop()
         files = await asyncio.to_thread(lambda: [Landing(wish.key) for wish in wishes])
@@ -101,7 +101,7 @@ class Puller:
             source.good = source.good and error is None
             _tell(loop, _end, by_key[one.wanted], error)
 
-        inflow = Inflow(files, ended, lambda count: _tell(loop, self._meter.move, count))
+        inflow = FileReceiver(files, ended, lambda count: _tell(loop, self._meter.move, count))
         for wish, file in zip(wishes, files, strict=True):
             self._meter.add(wish.key.size - file.offset, wish.future)
         await source.read(files, inflow)
@@ -128,10 +128,10 @@ def _tell(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *values: ob
         loop.call_soon_threadsafe(act, *values)
 
 
-class Source:
+class SiteSender:
     """A stream of files, each of which was asked for."""
 
-    def __init__(self, far: Far, root: str, pool: concurrent.futures.Executor) -> None:
+    def __init__(self, far: StagingSite, root: str, pool: concurrent.futures.Executor) -> None:
         self._far = far
         self._root = root
         self._pool = pool
@@ -157,7 +157,7 @@ class Source:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End it: with the process its end of the pipe goes, and with that who reads."""
+        """End the process, which closes its end of the pipe and ends the reader."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         end(self._process)
@@ -166,7 +166,7 @@ class Source:
         finally:
             os.close(self._pipe)
 
-    async def read(self, files: Sequence[Landing], inflow: Inflow) -> None:
+    async def read(self, files: Sequence[Landing], inflow: FileReceiver) -> None:
         """Ask for files, and take them in."""
         loop = asyncio.get_running_loop()
         reading = loop.run_in_executor(self._pool, inflow.run, os.dup(self._pipe))
@@ -175,7 +175,7 @@ class Source:
         try:
             await self._ask(files)
             await asyncio.shield(reading)
-        except Cut as error:
+        except StreamCut as error:
             end(self._process)
             raise lost(str(error) or await self._said) from error
 
@@ -205,12 +205,12 @@ _UNFINISHED = 32
 Ended = Callable[[Landing, Exception | None], None]
 
 
-class Cut(Exception):
+class StreamCut(Exception):
     """The stream has ended too early, or is not what was agreed."""
 
 
-class Inflow:
-    """Takes in the files of one channel, in the order in which they were asked for."""
+class FileReceiver:
+    """Receives the files of one channel, in the order of the requests."""
 
     def __init__(
         self, landings: Sequence[Landing], ended: Ended, moved: Callable[[int], None]
@@ -222,7 +222,7 @@ class Inflow:
         self._buffer = memoryview(bytearray(_CHUNK))
 
     def run(self, pipe: int) -> None:
-        """Read until the end; raise `Cut` if it comes early, `Unavailable` if the disk is full."""
+        """Read all files; raise `StreamCut` on an early end, `Unavailable` if the disk is full."""
         with (
             open(pipe, "rb", buffering=1 << 16) as stream,
             concurrent.futures.ThreadPoolExecutor(_FINISHERS, "landing") as pool,
@@ -237,7 +237,7 @@ class Inflow:
             return
         wanted = landing.wanted
         if head.get("size") != wanted.size or head.get("offset") != landing.offset:
-            raise Cut("the site sends what was not asked for")
+            raise StreamCut("the site sends what was not asked for")
         try:
             landing.open()
         except OSError as error:
@@ -249,7 +249,7 @@ class Inflow:
         except OSError as error:
             landing.close()
             raise trouble(error) from error
-        except Cut:
+        except StreamCut:
             landing.close()
             raise
         self._room.acquire()
@@ -260,7 +260,7 @@ class Inflow:
             view = self._buffer[: min(left, _CHUNK)]
             got = stream.readinto(view)  # type: ignore[attr-defined]
             if not got:
-                raise Cut("")
+                raise StreamCut("")
             if landing is not None:
                 landing.add(view[:got])
                 self._moved(got)
@@ -269,7 +269,7 @@ class Inflow:
     def _finish(self, landing: Landing, executable: bool) -> None:  # noqa: FBT001 - a bit of a mode
         try:
             landing.finish(executable=executable)
-        except (errors.PilotageError, Wrong) as error:
+        except (errors.PilotageError, DigestMismatch) as error:
             self._ended(landing, error)
         except OSError as error:
             self._ended(landing, trouble(error))
@@ -282,13 +282,13 @@ class Inflow:
 def _head(stream: BinaryIO) -> dict[str, Any]:
     line = stream.readline(_LONGEST_LINE)
     if not line.endswith(b"\n"):
-        raise Cut("")
+        raise StreamCut("")
     try:
         head = text.load(line)
     except ValueError as error:
-        raise Cut("the site sends what is not understood") from error
+        raise StreamCut("the site sends what is not understood") from error
     if not isinstance(head, dict):
-        raise Cut("the site sends what is not understood")
+        raise StreamCut("the site sends what is not understood")
     return head
 
 

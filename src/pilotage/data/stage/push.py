@@ -1,4 +1,4 @@
-"""Bring files to a site, each content once."""
+"""Copy files to a site, each content once."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.data.stage import plan
-from pilotage.data.stage.channel import Channel, Outgoing, Refused
+from pilotage.data.stage.channel import Channel, FileRefused, Outgoing
 from pilotage.data.stage.digest import Changed, Digests, settled
-from pilotage.data.stage.lane import Lane, Meter, Spare, Wish
 from pilotage.data.stage.model import (
     BIG,
     PATIENCE_S,
     Digest,
-    Far,
     Key,
     Report,
+    StagingSite,
     name_of_path,
     name_of_version,
 )
+from pilotage.data.stage.requests import IdleChannel, ProgressMeter, RequestQueue, StagingRequest
 
 _ATTEMPTS = 3
 #: The site must look again: its cache or the file is not what it was.
 _AGAIN = frozenset({"mismatch", "part"})
 
-_Wish = Wish[Key, Digest]
+_Wish = StagingRequest[Key, Digest]
 #: What was sent, its sum, which may be being computed, and what the site will say of it.
-_Sent = tuple[plan.Record, concurrent.futures.Future[str], asyncio.Future[str]]
+_Sent = tuple[plan.SendRecord, concurrent.futures.Future[str], asyncio.Future[str]]
 
 
 class Pusher:
-    """Sees to it that a site has files; small ones do not wait behind big ones."""
+    """Copies files to a site; small ones do not wait behind big ones."""
 
     def __init__(
-        self, far: Far, root: str, digests: Digests, *, report: Report | None = None
+        self, far: StagingSite, root: str, digests: Digests, *, report: Report | None = None
     ) -> None:
         self._far = far
         self._root = root
         self._digests = digests
-        self._meter = Meter(report)
-        self._spare = Spare(self._channel)
-        self._small: Lane[Key, Digest] = Lane(self._carry_small)
-        self._big: Lane[Key, Digest] = Lane(self._carry_big)
+        self._meter = ProgressMeter(report)
+        self._spare = IdleChannel(self._channel)
+        self._small: RequestQueue[Key, Digest] = RequestQueue(self._carry_small)
+        self._big: RequestQueue[Key, Digest] = RequestQueue(self._carry_big)
 
     async def bring(self, files: Sequence[str]) -> dict[str, Digest]:
         """Return when the site has all of them as they are now; the digests are by path.
@@ -85,7 +85,7 @@ class Pusher:
     def _channel(self) -> Channel:
         return Channel(self._far, self._root, self._meter.move)
 
-    def _lane(self, key: Key) -> Lane[Key, Digest]:
+    def _lane(self, key: Key) -> RequestQueue[Key, Digest]:
         return self._big if key.version.size >= BIG else self._small
 
     async def _carry_small(self, wishes: list[_Wish]) -> None:
@@ -104,7 +104,7 @@ class Pusher:
             async with self._spare.use() as channel:
                 for key in batch:
                     sha256, size = first[key], key.version.size
-                    record = plan.Record(
+                    record = plan.SendRecord(
                         name=sha256, digest=sha256, size=size, spans=plan.whole(size)
                     )
                     answer = await channel.send(Outgoing(record, key))
@@ -146,8 +146,8 @@ class Pusher:
                     self._digests.begin(wishes[at + 1].key)
 
     async def _prepare(
-        self, key: Key, had: plan.Had, sent: list[_Sent]
-    ) -> Digest | asyncio.Future[str] | plan.Record:
+        self, key: Key, had: plan.Holdings, sent: list[_Sent]
+    ) -> Digest | asyncio.Future[str] | plan.SendRecord:
         """Find out that the site has a file, or that it will soon, or what to send."""
         token, size = name_of_version(key), key.version.size
         if sha256 := had.same.get(token):
@@ -163,7 +163,7 @@ class Pusher:
                     return answer
             if digest.sha256 in (*had.have, *(await self._have([digest.sha256])).have):
                 return digest
-        record = plan.Record(
+        record = plan.SendRecord(
             name=token,
             digest=digest.sha256 if digest else None,
             size=size,
@@ -183,7 +183,7 @@ class Pusher:
             wish.refuse(error)
             return None
 
-    async def _have(self, names: Iterable[str]) -> plan.Had:
+    async def _have(self, names: Iterable[str]) -> plan.Holdings:
         digests = list(dict.fromkeys(names))
         return plan.had(await self._ask("have", digests=digests) if digests else {"have": []})
 
@@ -191,7 +191,7 @@ class Pusher:
         try:
             return await self._far.call(op, patience=PATIENCE_S, **values)
         except errors.Unsure as error:
-            # It was only looked at: whoever wants to may ask again.
+            # It was only checked: callers may ask again.
             raise errors.Unavailable(error.message, hint=error.hint) from error
 
     def _names(self, key: Key) -> list[str]:
@@ -204,7 +204,7 @@ class Pusher:
         answer.add_done_callback(functools.partial(self._settle, wishes))
 
     def _settle(self, wishes: list[_Wish], answer: asyncio.Future[str]) -> None:
-        """Pass the site's answer on to all who wait for it."""
+        """Pass the site's answer on to all callers."""
         error = answer.exception()
         for wish in wishes:
             if error is None:
@@ -214,8 +214,8 @@ class Pusher:
 
 
 def _meaning(error: BaseException) -> BaseException:
-    """Say what a refusal of the site means here."""
-    if not isinstance(error, Refused):
+    """Return what a refusal of the site means here."""
+    if not isinstance(error, FileRefused):
         return error
     if error.kind in _AGAIN:
         return Changed()

@@ -1,4 +1,4 @@
-"""What a job may reach: a policy of the administrator, and nothing that is not on it."""
+"""Hosts and folders that jobs may reach, as the administrator allows them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_PORT = {"http": 80, "https": 443, "sftp": 22, "rsync": 873, "root": 1094
 
 
 class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where data may come from and go to."""
+    """The addresses that data may come from and go to."""
 
     #: Schemes such as `https`.
     schemes: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def refusal(allowed: Allowed, url: Url, *, write: bool = False) -> str:
-    """Say why an address may not be used; nothing if it may."""
+    """Return why an address may not be used; nothing if it may."""
     if url.scheme not in allowed.schemes:
         return f"the scheme `{url.scheme}` is not allowed here"
     if url.scheme == "file":
@@ -65,7 +65,7 @@ def check(allowed: Allowed, url: Url, *, write: bool = False) -> None:
 
 
 def refused_address(allowed: Allowed, address: Address) -> str:
-    """Say why nobody may connect to an address, unless it is listed itself."""
+    """Return why connections to an address are refused, unless it is listed itself."""
     if allowed.private is not None:
         if open_to_all(address, allowed.private):
             return ""
@@ -81,7 +81,7 @@ def refused_address(allowed: Allowed, address: Address) -> str:
 
 
 def open_to_all(address: Address, private: Sequence[str]) -> bool:
-    """Tell whether an address is one of the whole world, or in a network that is named."""
+    """Return whether an address is one of the whole world, or in a network that is named."""
     if any(address in ipaddress.ip_network(one) for one in private):
         return True
     if any(not open_to_all(one, private) for one in _within(address)):

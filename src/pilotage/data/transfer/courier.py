@@ -1,4 +1,4 @@
-"""The three verbs for anybody: the kind is chosen by the scheme, and failures are retried."""
+"""List, fetch and send by URL: the scheme selects the kind, and failures are retried."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pilotage.base import errors
 from pilotage.base.clock import Clock
 from pilotage.data.transfer import allow, url
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.fetch import Known, Receipt, content, fetch, look
-from pilotage.data.transfer.keys import NONE, Keys
-from pilotage.data.transfer.kind.file import File
-from pilotage.data.transfer.kind.globus import Globus, Here
+from pilotage.data.transfer.fetch import KnownContent, Receipt, content, fetch, look
+from pilotage.data.transfer.keys import NONE, Credentials
+from pilotage.data.transfer.kind.file import LocalFiles
+from pilotage.data.transfer.kind.globus import Globus, LocalCollection
 from pilotage.data.transfer.kind.http import Http
-from pilotage.data.transfer.kind.hub import Home, Port
+from pilotage.data.transfer.kind.hub import HubAddress, HubFiles
 from pilotage.data.transfer.kind.objects import Objects
 from pilotage.data.transfer.kind.rsync import Rsync
 from pilotage.data.transfer.kind.sftp import Sftp
 from pilotage.data.transfer.kind.xrootd import Xrootd
 from pilotage.data.transfer.manifest import Manifest
-from pilotage.data.transfer.model import Carrier, Flags
-from pilotage.data.transfer.patience import Patience, Sleep, Steps, Told, persist
+from pilotage.data.transfer.model import Flags, TransferKind
+from pilotage.data.transfer.retrying import AttemptProgress, RetryPolicy, Sleep, Told, persist
 from pilotage.data.transfer.send import send
 from pilotage.data.transfer.url import Url
 
@@ -43,9 +43,9 @@ _DAMAGED = 2
 def flags() -> dict[str, Flags]:
     """Return what each scheme can do."""
     return (
-        {"file": File.flags}
+        {"file": LocalFiles.flags}
         | {name: kind.flags for name, kind in KINDS.items()}
-        | {"globus": Globus.flags, "hub": Port.flags}
+        | {"globus": Globus.flags, "hub": HubFiles.flags}
     )
 
 
@@ -53,8 +53,9 @@ class Courier:
     """Stages for one job: what it may reach, by which credentials, and how patiently."""
 
     def __init__(
-        self, allowed: Allowed, *, keys: Mapping[str, Keys] | None = None, here: Here | None = None,
-        key: str = "", patience: Patience | None = None, clock: Clock | None = None,
+        self, allowed: Allowed, *, keys: Mapping[str, Credentials] | None = None,
+        here: LocalCollection | None = None,
+        key: str = "", patience: RetryPolicy | None = None, clock: Clock | None = None,
         dice: random.Random | None = None, sleep: Sleep = asyncio.sleep,
     ) -> None:  # fmt: skip
         """Take credentials by host; `key` is what the job is known by, `here` Globus's."""
@@ -62,12 +63,12 @@ class Courier:
         self._keys = dict(keys or {})
         self._here = here
         self._key = key
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._clock = clock or clocks.WallClock()
         self._dice = dice or clocks.dice()
         self._sleep = sleep
         #: The hub that the job comes from, if its own port may have the data.
-        self.home: Home | None = None
+        self.home: HubAddress | None = None
         #: Hears why something is tried again.
         self.on_trouble: Told = lambda _: None
 
@@ -75,24 +76,24 @@ class Courier:
         """List the files of an address; `plain` means whatever its manifest says."""
         where = self._parse(address)
 
-        async def act(carrier: Carrier, _: Steps) -> Manifest:
+        async def act(carrier: TransferKind, _: AttemptProgress) -> Manifest:
             return await look(carrier, where, plain=plain)
 
         return await self._persist(where, act)
 
     async def fetch(
         self, address: str, target: str, *, replace: bool = False, spare: int = 0, pinned: str = "",
-        known: Known | None = None,
+        known: KnownContent | None = None,
     ) -> Receipt:  # fmt: skip
         """Bring a file or a folder into a folder here; see `fetch.fetch`.
 
-        Where a manifest is pinned, what is not as it says when it has come anew is so at its
-        source: that is a `Conflict`, and no reason to go on.
+        Where a manifest is pinned, a file that differs from it after a second fetch differs at
+        its source: that raises `Conflict`.
         """
         where = self._parse(address)
         damaged = 0
 
-        async def act(carrier: Carrier, steps: Steps) -> Receipt:
+        async def act(carrier: TransferKind, steps: AttemptProgress) -> Receipt:
             nonlocal damaged
             try:
                 return await fetch(
@@ -108,22 +109,22 @@ class Courier:
         return await self._persist(where, act)
 
     async def content(self, address: str, most: int) -> bytes:
-        """Read a small file; it has been checked by nobody."""
+        """Read a small file without verifying it."""
         where = self._parse(address)
 
-        async def act(carrier: Carrier, _: Steps) -> bytes:
+        async def act(carrier: TransferKind, _: AttemptProgress) -> bytes:
             return await content(carrier, where, most)
 
         return await self._persist(where, act)
 
     async def send(
-        self, source: str, address: str, *, replace: bool = False, anew: bool = False
+        self, source: str, address: str, *, replace: bool = False, resend: bool = False
     ) -> Receipt:
         """Put a file or a folder into the folder that an address names; see `send.send`."""
         where = self._parse(address, write=True)
 
-        async def act(carrier: Carrier, steps: Steps) -> Receipt:
-            return await send(carrier, source, where, replace=replace, anew=anew, steps=steps)
+        async def act(carrier: TransferKind, steps: AttemptProgress) -> Receipt:
+            return await send(carrier, source, where, replace=replace, resend=resend, steps=steps)
 
         return await self._persist(where, act)
 
@@ -135,8 +136,8 @@ class Courier:
         where = self._parse(address, write=True)
         hidden = self._parse(aside, write=True)
 
-        async def act(carrier: Carrier, _: Steps) -> None:
-            if not isinstance(carrier, File | Sftp | Http):
+        async def act(carrier: TransferKind, _: AttemptProgress) -> None:
+            if not isinstance(carrier, LocalFiles | Sftp | Http):
                 raise errors.UsageError(f"folders of `{where.scheme}:` cannot be removed")
             await carrier.clear(where, hidden)
 
@@ -147,10 +148,12 @@ class Courier:
         allow.check(self._allowed, where, write=write)
         return where
 
-    async def _persist(self, where: Url, act: Callable[[Carrier, Steps], Awaitable[T]]) -> T:
+    async def _persist(
+        self, where: Url, act: Callable[[TransferKind, AttemptProgress], Awaitable[T]]
+    ) -> T:
         keys = self._keys.get(where.host, NONE)
 
-        async def attempt(steps: Steps) -> T:
+        async def attempt(steps: AttemptProgress) -> T:
             carrier = self._carrier(where, keys)
             try:
                 return await act(carrier, steps)
@@ -162,12 +165,12 @@ class Courier:
             credential=self._version(where, keys), told=self.on_trouble,
         )  # fmt: skip
 
-    def _version(self, where: Url, keys: Keys) -> Callable[[], object]:
+    def _version(self, where: Url, keys: Credentials) -> Callable[[], object]:
         return self.home.version if self.home and where.scheme == "hub" else keys.version
 
-    def _carrier(self, where: Url, keys: Keys) -> Carrier:
+    def _carrier(self, where: Url, keys: Credentials) -> TransferKind:
         if where.scheme == "file":
-            return File(self._allowed)
+            return LocalFiles(self._allowed)
         if where.scheme == "globus":
             if self._here is None:
                 raise errors.UsageError("this site has no collection of Globus")
@@ -176,7 +179,7 @@ class Courier:
             if self.home is None:
                 message = f"{where} is at the port of a hub, and this site dials none"
                 raise errors.UsageError(message, hint="`flows.data` names a transfer server")
-            return Port(self.home)
+            return HubFiles(self.home)
         kind = KINDS.get(where.scheme)
         if kind is None:
             hint = f"known are {', '.join(flags())}"

@@ -1,4 +1,4 @@
-"""Fetch what a URL stands for: into a place aside, verified, then under its name."""
+"""Fetch a URL: into a temporary place, verified, then renamed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import msgspec
 from pilotage.base import errors, paths, text
 from pilotage.data.transfer import manifest, plan, settle, trouble
 from pilotage.data.transfer.manifest import Manifest
-from pilotage.data.transfer.model import MANIFEST, Carrier, Item
-from pilotage.data.transfer.patience import Steps
-from pilotage.data.transfer.plan import Step
+from pilotage.data.transfer.model import MANIFEST, TransferItem, TransferKind
+from pilotage.data.transfer.plan import FileAction
+from pilotage.data.transfer.retrying import AttemptProgress
 from pilotage.data.transfer.url import Url
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What was done."""
+    """The result of a transfer."""
 
     files: int
     bytes: int
@@ -36,18 +36,18 @@ class Receipt(msgspec.Struct, frozen=True):
     sha256: str = ""
 
 
-class Known(Protocol):
+class KnownContent(Protocol):
     """Files by content that need not come."""
 
-    def take(self, item: Item, path: str) -> bool:
+    def take(self, item: TransferItem, path: str) -> bool:
         """Put a file in its place, if it is known; its digest is."""
         ...
 
-    def keep(self, item: Item, path: str) -> None:
+    def keep(self, item: TransferItem, path: str) -> None:
         """Take note of a file that has come."""
 
 
-async def look(carrier: Carrier, url: Url, *, plain: bool = False) -> Manifest:
+async def look(carrier: TransferKind, url: Url, *, plain: bool = False) -> Manifest:
     """List what is there: by its manifest if it has one, otherwise as the server lists it.
 
     With `plain` it is as the server lists it in any case.
@@ -69,7 +69,7 @@ async def look(carrier: Carrier, url: Url, *, plain: bool = False) -> Manifest:
     return made
 
 
-async def published(carrier: Carrier, url: Url) -> Manifest | None:
+async def published(carrier: TransferKind, url: Url) -> Manifest | None:
     """Read the manifest of a folder, which tells that it is complete."""
     try:
         listing = await carrier.look(url.join(MANIFEST))
@@ -84,8 +84,8 @@ async def published(carrier: Carrier, url: Url) -> Manifest | None:
         return await asyncio.to_thread(_read, base, os.path.join(folder, MANIFEST))
 
 
-async def content(carrier: Carrier, url: Url, most: int) -> bytes:
-    """Read a file of so many bytes at the most; nothing of it stays here."""
+async def content(carrier: TransferKind, url: Url, most: int) -> bytes:
+    """Read a file up to a maximum size; nothing of it stays here."""
     listing = await carrier.look(url)
     items = [item async for item in listing.items]
     if listing.folder:
@@ -109,8 +109,9 @@ def _read(base: Url, path: str) -> Manifest:
 
 
 async def fetch(
-    carrier: Carrier, url: Url, target: str, *, replace: bool = False, steps: Steps | None = None,
-    spare: int = 0, pinned: str = "", known: Known | None = None,
+    carrier: TransferKind, url: Url, target: str, *, replace: bool = False,
+    steps: AttemptProgress | None = None,
+    spare: int = 0, pinned: str = "", known: KnownContent | None = None,
 ) -> Receipt:  # fmt: skip
     """Bring a file or all of a folder into a folder here, of whose disk `spare` bytes stay free.
 
@@ -119,11 +120,11 @@ async def fetch(
     Raises `Conflict` for a file whose name is taken by another, unless that is to be replaced; and
     for a folder whose manifest has another digest than is `pinned`, before anything is brought.
     """
-    steps = steps or Steps()
+    steps = steps or AttemptProgress()
     found = await look(carrier, url)
     if pinned and found.folder and found.digest != pinned:
         message = f"{url} has the manifest {found.digest} instead of {pinned}"
-        raise errors.Conflict(message, hint="whoever has made it must send it again")
+        raise errors.Conflict(message, hint="its producer must send it again")
     try:
         wanted, part = await asyncio.to_thread(
             _prepare, found, target, spare, replace=replace, known=known
@@ -151,16 +152,16 @@ async def fetch(
 
 
 def _prepare(
-    found: Manifest, target: str, spare: int, *, replace: bool, known: Known | None = None
+    found: Manifest, target: str, spare: int, *, replace: bool, known: KnownContent | None = None
 ) -> tuple[Manifest, str]:  # fmt: skip
     """Find out which files must come, whether they fit, and where they come first."""
     os.makedirs(target, exist_ok=True)
     wanted = Manifest(found.base, folder=found.folder)
     for item in found:
         match settle.look(item, target):
-            case Step.HAVE:
+            case FileAction.HAVE:
                 continue
-            case Step.CONFLICT if not replace:
+            case FileAction.CONFLICT if not replace:
                 where = text.show(os.path.join(target, item.name))
                 raise errors.Conflict(
                     f"{where} is there already, and is not what is at {found.base}",
@@ -177,7 +178,7 @@ def _prepare(
     return wanted, part
 
 
-def _keep(known: Known, items: list[Item], target: str) -> None:
+def _keep(known: KnownContent, items: list[TransferItem], target: str) -> None:
     for item in items:
         if item.sha256:
             known.keep(item, os.path.join(target, item.name))
@@ -193,32 +194,32 @@ def _make(part: str, found: Manifest, target: str) -> None:
     for entry in os.listdir(target):
         path = os.path.join(target, entry)
         if entry.startswith(_mark(found)) and entry.endswith(".part") and path != part:
-            # The source has changed since: these are beginnings of what is not there any more.
+            # The source has changed since: these are parts of an old version.
             shutil.rmtree(path, ignore_errors=True)
     paths.inside(target, os.path.basename(part))
     os.makedirs(part, mode=0o700, exist_ok=True)
 
 
-def _folders(items: list[Item], part: str) -> None:
+def _folders(items: list[TransferItem], part: str) -> None:
     for folder in {os.path.dirname(item.name) for item in items}:
         os.makedirs(os.path.join(part, folder), exist_ok=True)
 
 
-def _complete(item: Item, part: str) -> bool:
-    """Tell whether an earlier attempt has brought all of a file."""
+def _complete(item: TransferItem, part: str) -> bool:
+    """Return whether an earlier attempt has brought all of a file."""
     return item.size > 0 and settle.arrived(item, part) == item.size and not _holes(item)
 
 
-def _holes(item: Item) -> bool:
+def _holes(item: TransferItem) -> bool:
     # A file that was made at its full length before its data came tells nothing by its length.
     return item.stored >= 0
 
 
-def _measure(items: list[Item], part: str) -> int:
+def _measure(items: list[TransferItem], part: str) -> int:
     return sum(settle.arrived(item, part) for item in items)
 
 
-async def _look_again(carrier: Carrier, url: Url, moved: Manifest) -> None:
+async def _look_again(carrier: TransferKind, url: Url, moved: Manifest) -> None:
     """See that nothing has changed meanwhile that no digest vouches for."""
     before = {item.name: (item.size, item.mtime, item.mark) for item in moved if not item.sha256}
     if not before:

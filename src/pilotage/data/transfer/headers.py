@@ -1,4 +1,4 @@
-"""What headers of HTTP say of a file: what it is, its digest, and whether it may be run."""
+"""HTTP headers of files: type, digest, and executable flag."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 #: Of a file at a hub's port: it may be run.
 EXECUTABLE = "pilotage-executable"
-#: The type of what is a folder.
+#: The media type of folders.
 FOLDER = "httpd/unix-directory"
 _DIGEST = re.compile(r"sha-256=:?([A-Za-z0-9+/]+={0,2})", re.IGNORECASE)
 

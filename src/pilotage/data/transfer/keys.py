@@ -1,4 +1,4 @@
-"""What opens a server to us: names of files, never the secrets themselves."""
+"""Credentials of servers: paths of files, never the secrets themselves."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pilotage.base import errors
 from pilotage.data.transfer.version import Version
 
 
-class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The credentials for one host."""
 
     #: A file with a bearer token, for HTTP, XRootD and Globus.
     token: str = ""
     #: A file with `user:password`, for HTTP; or a password, for an rsync daemon.
     password: str = ""
-    #: A certificate, its key, and who is trusted.
+    #: A certificate, its key, and trusted authorities.
     certificate: str = ""
     key: str = ""
     authorities: str = ""
-    #: A configuration of `ssh`, by which it finds keys and who its hosts are.
+    #: A configuration of `ssh`, with keys and known hosts.
     ssh_config: str = ""
     #: Options of a file system of fsspec as JSON, such as S3's keys and address.
     options: str = ""
@@ -29,7 +29,7 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return tuple(Version.at(path) for path in msgspec.structs.astuple(self) if path)
 
 
-NONE = Keys()
+NONE = Credentials()
 
 
 def secret(path: str) -> str:

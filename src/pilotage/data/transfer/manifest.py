@@ -1,4 +1,4 @@
-"""Lists of files, as many as there are: kept on disk once they are long."""
+"""Lists of files of any length: kept on disk once they are long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO
 import msgspec
 
 from pilotage.base import errors, paths, text
-from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
 from pilotage.data.transfer.url import Url
 
 #: A list that is longer goes to the disk.
@@ -30,10 +30,10 @@ class Manifest:
         self.bytes = 0
         self._sum = hashlib.sha256()
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - see below
-        # It has no name and goes with the list, whoever held that last.
+        # It has no name and is deleted with the list.
         weakref.finalize(self, self._spool.close)
 
-    def add(self, item: Item) -> None:
+    def add(self, item: TransferItem) -> None:
         """Take one file in; raise `Denied` for a name or a digest that cannot be."""
         paths.check_name(item.name, who=str(self.base))
         if (item.sha256 and not paths.DIGEST.fullmatch(item.sha256)) or item.size < UNKNOWN:
@@ -44,7 +44,7 @@ class Manifest:
         self.files += 1
         self.bytes += max(0, item.size)
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[TransferItem]:
         """Go through the files; one at a time may."""
         self._spool.seek(0)
         for line in self._spool:
@@ -53,7 +53,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """What is different for any other list."""
+        """The hash of the list."""
         return self._sum.hexdigest()
 
     def write(self, file: IO[bytes]) -> None:
@@ -70,11 +70,11 @@ class _Head(msgspec.Struct, frozen=True):
     bytes: int
 
 
-text.prime(_Head, Item)
+text.prime(_Head, TransferItem)
 
 
 def read(base: Url, file: IO[bytes]) -> Manifest:
-    """Read what somebody else wrote; raise `Damaged` if its end is missing."""
+    """Read an untrusted manifest; raise `Damaged` if its end is missing."""
     found = Manifest(base, folder=True)
     try:
         head = msgspec.json.decode(file.readline(_LONGEST_LINE), type=_Head)
@@ -89,5 +89,5 @@ def read(base: Url, file: IO[bytes]) -> Manifest:
     return found
 
 
-def _item(line: bytes) -> Item:
-    return msgspec.convert(text.load(line), Item)
+def _item(line: bytes) -> TransferItem:
+    return msgspec.convert(text.load(line), TransferItem)

@@ -1,4 +1,4 @@
-"""The nouns of staging by URL, and the three verbs that every kind of transfer has."""
+"""Data types of transfers by URL, and the interface of a kind of transfer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pilotage.data.transfer.url import Url
 #: The size of what does not say how long it is.
 UNKNOWN = -1
 
-#: The name of the list of files that is written last, so that who sees it sees all.
+#: The name of the list of files that is written last, so that it is there only if all files are.
 MANIFEST = "pilotage-manifest.jsonl"
 
 
-class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+class TransferItem(msgspec.Struct, frozen=True, omit_defaults=True):
     """One file, as its source describes it."""
 
     #: Its path below the folder, parts joined by `/`.
@@ -40,7 +40,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Flags(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kind of transfer can do."""
+    """The features of a kind of transfer."""
 
     #: The source can tell the SHA-256 of a file, or the protocol checks one of its own.
     checksum: bool = False
@@ -56,36 +56,36 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool = False
 
 
-class Listing(msgspec.Struct, frozen=True):
-    """What a URL stands for: one file, or a folder whose files come one after another."""
+class TransferListing(msgspec.Struct, frozen=True):
+    """The files of a URL: one, or those of a folder, one after another."""
 
     #: The folder that names of items are below.
     base: Url
     folder: bool
-    #: To be closed by who does not go through all of it: a process may be behind it.
-    items: AsyncGenerator[Item, None]
+    #: Close it if it is not exhausted: a process may be behind it.
+    items: AsyncGenerator[TransferItem, None]
 
 
-class Carrier(Protocol):
+class TransferKind(Protocol):
     """A kind of transfer. It moves bytes; others check them and give them their names."""
 
     @property
     def flags(self) -> Flags:
-        """What it can do."""
+        """Its features."""
         ...
 
-    async def look(self, url: Url) -> Listing:
+    async def look(self, url: Url) -> TransferListing:
         """Find out what is there; raise `NotFound` if nothing is."""
         ...
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
-        """Bring files to their names below a folder that nobody else looks into.
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
+        """Bring files to their names below a private folder.
 
         What is there under a name is the beginning of that file and may be gone on with.
         """
         ...
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Put files of a folder below a URL, each under a temporary name first if possible."""
         ...
 
@@ -94,8 +94,10 @@ class Carrier(Protocol):
         ...
 
 
-async def each(items: Sequence[Item], act: Callable[[Item], Awaitable[None]], most: int) -> None:
-    """Do something with each file, so many at once; the first trouble ends all."""
+async def each(
+    items: Sequence[TransferItem], act: Callable[[TransferItem], Awaitable[None]], most: int
+) -> None:
+    """Process each file, at most `most` at once; the first error ends all."""
     todo = iter(items)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""What must move, and what is there already: decisions without input and output."""
+"""Decisions about which files must move (pure functions)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
 
 #: The most files of one batch, and the most bytes of several.
 BATCH_FILES = 1000
@@ -24,8 +24,8 @@ _MARGIN_BYTES = 1 << 20
 _MARGIN_FILES = 16
 
 
-class Step(StrEnum):
-    """What to do about one file."""
+class FileAction(StrEnum):
+    """The action for one file."""
 
     #: It is not there.
     MOVE = "move"
@@ -37,8 +37,8 @@ class Step(StrEnum):
     CONFLICT = "conflict"
 
 
-class There(msgspec.Struct, frozen=True):
-    """What has the name of a file at the destination."""
+class ExistingFile(msgspec.Struct, frozen=True):
+    """The file of that name at the destination."""
 
     size: int
     #: In nanoseconds; 0 if the destination does not keep times.
@@ -47,29 +47,29 @@ class There(msgspec.Struct, frozen=True):
     regular: bool = True
 
 
-def step(item: Item, there: There | None) -> Step:
+def step(item: TransferItem, there: ExistingFile | None) -> FileAction:
     """Compare a file with what has its name at the destination."""
     if there is None:
-        return Step.MOVE
+        return FileAction.MOVE
     if not there.regular:
-        return Step.CONFLICT
+        return FileAction.CONFLICT
     if item.sha256 and there.sha256:
-        return Step.HAVE if item.sha256 == there.sha256 else Step.CONFLICT
+        return FileAction.HAVE if item.sha256 == there.sha256 else FileAction.CONFLICT
     if item.size not in (UNKNOWN, there.size):
-        return Step.CONFLICT
+        return FileAction.CONFLICT
     if item.sha256:
-        return Step.COMPARE
+        return FileAction.COMPARE
     if item.size == UNKNOWN or not item.mtime or not there.mtime:
         # Nothing speaks against it, nothing for it.
-        return Step.MOVE
+        return FileAction.MOVE
     fine = item.mtime % _SECOND_NS and there.mtime % _SECOND_NS
     same = abs(item.mtime - there.mtime) < (_FINE_NS if fine else _COARSE_NS)
-    return Step.HAVE if same else Step.CONFLICT
+    return FileAction.HAVE if same else FileAction.CONFLICT
 
 
-def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+def batches(items: Iterable[TransferItem]) -> Iterator[list[TransferItem]]:
     """Group files: many small ones go together, a large one alone."""
-    batch: list[Item] = []
+    batch: list[TransferItem] = []
     weight = 0
     for item in items:
         if batch and (len(batch) >= BATCH_FILES or weight + item.size > BATCH_BYTES):
@@ -81,16 +81,16 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-class Room(msgspec.Struct, frozen=True):
-    """What a file system has left for us."""
+class FreeSpace(msgspec.Struct, frozen=True):
+    """The free space of a file system."""
 
     bytes: int
     #: Nothing if it does not count them.
     files: int | None = None
 
 
-def check_room(where: str, room: Room, *, files: int, size: int, spare: int = 0) -> None:
-    """Raise `Unavailable` if so much does not fit, or if less than `spare` would stay free."""
+def check_room(where: str, room: FreeSpace, *, files: int, size: int, spare: int = 0) -> None:
+    """Raise `Unavailable` if files do not fit, or if less than `spare` would stay free."""
     place = text.show(where)
     if size + spare + _MARGIN_BYTES > room.bytes:
         need, left = units.bytes_for_people(size), units.bytes_for_people(room.bytes)

@@ -1,4 +1,4 @@
-"""Programs of others that move data: argv lists, a bare environment, and no terminal."""
+"""External programs that move data: argv lists, a minimal environment, no terminal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TAIL = 4000
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "KRB5CCNAME")
 
 
-class Said(msgspec.Struct, frozen=True):
-    """How a program ended, and the end of what it said of its trouble."""
+class ProgramResult(msgspec.Struct, frozen=True):
+    """The exit code of a program, and the last lines of its errors."""
 
     status: int
     words: str
@@ -62,7 +62,7 @@ async def words(process: Process) -> str:
 
 async def run(
     argv: Sequence[str], *, given: bytes = b"", env: Mapping[str, str] | None = None
-) -> Said:
+) -> ProgramResult:
     """Run a program to its end; what it writes is not wanted."""
     async with running(argv, env=env, stdin=PIPE, stdout=DEVNULL) as process:
         said = asyncio.create_task(words(process))
@@ -72,12 +72,12 @@ async def run(
             await process.stdin.drain()
         process.stdin.close()
         status = await process.wait()
-        return Said(status, await said)
+        return ProgramResult(status, await said)
 
 
 async def lines(
     argv: Sequence[str], *, env: Mapping[str, str] | None = None
-) -> AsyncGenerator[bytes | Said, None]:
+) -> AsyncGenerator[bytes | ProgramResult, None]:
     """Give what a program writes line by line, and at last how it ended."""
     async with running(argv, env=env) as process:
         said = asyncio.create_task(words(process))
@@ -88,4 +88,4 @@ async def lines(
         except ValueError as error:
             raise errors.Unavailable(f"{argv[0]} writes what is not understood") from error
         status = await process.wait()
-        yield Said(status, await said)
+        yield ProgramResult(status, await said)

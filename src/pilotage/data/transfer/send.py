@@ -14,27 +14,27 @@ from pilotage.base import errors, paths, text
 from pilotage.data.transfer import plan, tree, trouble
 from pilotage.data.transfer.fetch import Receipt, published
 from pilotage.data.transfer.manifest import Manifest
-from pilotage.data.transfer.model import MANIFEST, UNKNOWN, Carrier, Item
-from pilotage.data.transfer.patience import Steps
-from pilotage.data.transfer.plan import Step, There
+from pilotage.data.transfer.model import MANIFEST, UNKNOWN, TransferItem, TransferKind
+from pilotage.data.transfer.plan import ExistingFile, FileAction
+from pilotage.data.transfer.retrying import AttemptProgress
 from pilotage.data.transfer.url import Url
 
 
 async def send(
-    carrier: Carrier, source: str, url: Url, *, replace: bool = False, anew: bool = False,
-    steps: Steps | None = None,
+    carrier: TransferKind, source: str, url: Url, *, replace: bool = False, resend: bool = False,
+    steps: AttemptProgress | None = None,
 ) -> Receipt:  # fmt: skip
     """Put a file, or all of a folder, into the folder that a URL names.
 
     Who finds the manifest there finds all of it; nothing is done if it is there already. Raises
-    `Conflict` if another result is there. With `anew` nothing is believed of what is there: all
+    `Conflict` if another result is there. With `resend` nothing that is there is trusted: all
     is sent over it, since it may have been changed or lost.
     """
-    steps = steps or Steps()
+    steps = steps or AttemptProgress()
     try:
         marked, folder, only = await asyncio.to_thread(_list, source, url)
         wanted = _plain(marked)
-        before = None if anew else await published(carrier, url)
+        before = None if resend else await published(carrier, url)
         if before is not None and before.digest == wanted.digest:
             return _receipt(wanted, 0, only)
         if before is not None:
@@ -42,7 +42,7 @@ async def send(
                 f"another result is at {url} already",
                 hint="each attempt of a job needs a folder of its own",
             )
-        there = {} if anew else await _there(carrier, url)
+        there = {} if resend else await _there(carrier, url)
         moving = [item for item in marked if _moves(item, there, url, replace=replace)]
         for batch in plan.batches(moving):
             await carrier.send(url, batch, folder)
@@ -81,7 +81,7 @@ def _list(source: str, url: Url) -> tuple[Manifest, str, str]:
     return found, folder, only
 
 
-def _items(folder: str, only: str) -> Iterator[Item]:
+def _items(folder: str, only: str) -> Iterator[TransferItem]:
     if only:
         with paths.opened(folder, only) as file:
             yield tree.item(only, os.fstat(file))
@@ -89,54 +89,54 @@ def _items(folder: str, only: str) -> Iterator[Item]:
         yield from tree.walk(folder)
 
 
-def _same(file: int, item: Item) -> bool:
+def _same(file: int, item: TransferItem) -> bool:
     return tree.item(item.name, os.fstat(file)).mark == item.mark
 
 
 def _plain(marked: Manifest) -> Manifest:
-    """Leave out what tells nobody else anything."""
+    """Leave out values that mean nothing to others."""
     found = Manifest(marked.base, folder=True)
     for item in marked:
         found.add(msgspec.structs.replace(item, mark=""))
     return found
 
 
-async def _there(carrier: Carrier, url: Url) -> dict[str, There]:
+async def _there(carrier: TransferKind, url: Url) -> dict[str, ExistingFile]:
     """List what is at the destination; nothing if there is no such folder."""
     keeps = carrier.flags.times
     try:
         listing = await carrier.look(url.join(""))
         return {
-            item.name: There(item.size, item.mtime if keeps else 0, item.sha256)
+            item.name: ExistingFile(item.size, item.mtime if keeps else 0, item.sha256)
             async for item in listing.items
         }
     except errors.NotFound:
         return {}
 
 
-def _moves(item: Item, there: dict[str, There], url: Url, *, replace: bool) -> bool:
+def _moves(item: TransferItem, there: dict[str, ExistingFile], url: Url, *, replace: bool) -> bool:
     # A digest of ours that the server cannot tell is none to compare: times and sizes are.
     found = there.get(item.name)
     known = item if found is not None and found.sha256 else msgspec.structs.replace(item, sha256="")
     step = plan.step(known, found)
-    if step is Step.CONFLICT and not replace:
+    if step is FileAction.CONFLICT and not replace:
         raise errors.Conflict(
             f"{url.join(item.name)} is there already, and is another file",
             hint="send to another folder, or allow it to be replaced",
         )
-    return step is not Step.HAVE
+    return step is not FileAction.HAVE
 
 
-def _unchanged(items: Sequence[Item], folder: str) -> None:
+def _unchanged(items: Sequence[TransferItem], folder: str) -> None:
     for item in items:
         with paths.opened(folder, item.name) as file:
             if not _same(file, item):
                 raise trouble.changed(item.name)
 
 
-async def _arrived(carrier: Carrier, url: Url, wanted: Manifest) -> None:
+async def _arrived(carrier: TransferKind, url: Url, wanted: Manifest) -> None:
     """See that all is there, by a listing if there can be one, otherwise file by file."""
-    listed: dict[str, Item] | None = None
+    listed: dict[str, TransferItem] | None = None
     with contextlib.suppress(errors.NotFound):
         listing = await carrier.look(url.join(""))
         listed = {item.name: item async for item in listing.items}
@@ -151,14 +151,14 @@ async def _arrived(carrier: Carrier, url: Url, wanted: Manifest) -> None:
             raise errors.Unavailable(f"{text.show(item.name)} did not arrive whole at {url}")
 
 
-async def _publish(carrier: Carrier, url: Url, wanted: Manifest) -> None:
+async def _publish(carrier: TransferKind, url: Url, wanted: Manifest) -> None:
     with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
         path = os.path.join(folder, MANIFEST)
         written = await asyncio.to_thread(_write, path, wanted)
         await carrier.send(url, [written], folder)
 
 
-def _write(path: str, wanted: Manifest) -> Item:
+def _write(path: str, wanted: Manifest) -> TransferItem:
     with open(path, "wb") as file:
         wanted.write(file)
         file.flush()

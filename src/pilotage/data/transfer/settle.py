@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import plan, tree, trouble
-from pilotage.data.transfer.model import UNKNOWN, Item
-from pilotage.data.transfer.plan import Room, Step, There
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
+from pilotage.data.transfer.plan import ExistingFile, FileAction, FreeSpace
 
 #: Waits for a disk overlap, and a journal takes many at once.
 _FLUSHERS = 8
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def settle(items: Sequence[Item], part: str, target: str) -> None:
+def settle(items: Sequence[TransferItem], part: str, target: str) -> None:
     """Put files that are complete in their places; raise if one of them is not right.
 
     Those before and after it are in their places all the same: they need not come again.
@@ -45,7 +45,7 @@ def settle(items: Sequence[Item], part: str, target: str) -> None:
         raise error
 
 
-def _settle_one(item: Item, part: str, target: str) -> None:
+def _settle_one(item: TransferItem, part: str, target: str) -> None:
     try:
         _one(item, part, target)
         durable.sync_folder(os.path.dirname(os.path.join(target, item.name)))
@@ -53,7 +53,7 @@ def _settle_one(item: Item, part: str, target: str) -> None:
         raise trouble.trouble(error) from error
 
 
-def _one(item: Item, part: str, target: str) -> None:
+def _one(item: TransferItem, part: str, target: str) -> None:
     here = os.path.join(part, item.name)
     try:
         file = os.open(here, _OPEN)
@@ -79,7 +79,7 @@ def _one(item: Item, part: str, target: str) -> None:
         raise errors.Conflict(f"{shown} is a folder, but a file is to be put there") from error
 
 
-def _check(item: Item, file: int, size: int, here: str) -> None:
+def _check(item: TransferItem, file: int, size: int, here: str) -> None:
     name = text.show(item.name)
     if item.size not in (UNKNOWN, size):
         if size > item.size:
@@ -100,32 +100,32 @@ def _umask() -> int:
     return 0o077
 
 
-def look(item: Item, target: str) -> Step:
+def look(item: TransferItem, target: str) -> FileAction:
     """Compare a file with what has its name here."""
     path = os.path.join(target, item.name)
     try:
         facts = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return plan.step(item, None)
-    there = There(facts.st_size, facts.st_mtime_ns, regular=stat.S_ISREG(facts.st_mode))
+    there = ExistingFile(facts.st_size, facts.st_mtime_ns, regular=stat.S_ISREG(facts.st_mode))
     step = plan.step(item, there)
-    if step is not Step.COMPARE:
+    if step is not FileAction.COMPARE:
         return step
     with paths.opened(target, item.name) as file:
         same = tree.digest(file) == item.sha256
-    return Step.HAVE if same else Step.CONFLICT
+    return FileAction.HAVE if same else FileAction.CONFLICT
 
 
-def arrived(item: Item, part: str) -> int:
-    """Say how many bytes of a file an earlier attempt has left."""
+def arrived(item: TransferItem, part: str) -> int:
+    """Return how many bytes of a file an earlier attempt has left."""
     try:
         return min(os.lstat(os.path.join(part, item.name)).st_size, max(0, item.size))
     except OSError:
         return 0
 
 
-def room(where: str) -> Room:
+def room(where: str) -> FreeSpace:
     """Ask a file system what it has left for us."""
     facts = os.statvfs(where)
     files = facts.f_favail if facts.f_files else None
-    return Room(facts.f_bavail * facts.f_frsize, files)
+    return FreeSpace(facts.f_bavail * facts.f_frsize, files)

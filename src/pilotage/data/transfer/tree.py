@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import trouble
-from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
 from pilotage.data.transfer.version import Version
 
 CHUNK = 1 << 20
 
 
-def walk(top: str) -> Iterator[Item]:
+def walk(top: str) -> Iterator[TransferItem]:
     """Give every file of a folder, in order; what is neither file nor folder is refused."""
     try:
         for name, facts in paths.walk(top):
@@ -24,12 +24,12 @@ def walk(top: str) -> Iterator[Item]:
         raise trouble.of_reading(error) from error
 
 
-def item(name: str, facts: os.stat_result) -> Item:
+def item(name: str, facts: os.stat_result) -> TransferItem:
     """Describe a file."""
     if not stat.S_ISREG(facts.st_mode):
         raise errors.Denied(f"{text.show(name)} is neither a file nor a folder")
     stored = facts.st_blocks * 512
-    return Item(
+    return TransferItem(
         name=name,
         size=facts.st_size,
         mtime=facts.st_mtime_ns,

@@ -1,4 +1,4 @@
-"""What went wrong, said in the words of the one tree of errors, and whether to try again."""
+"""Errors of transfers: mapped to the error tree, and whether to retry."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _DENIED = re.compile(
 _FULL_WORDS = re.compile(r"no space left|quota exceeded|disk full|\[3009\]", re.IGNORECASE)
 
 
-class Class(StrEnum):
-    """What an error means for the next attempt."""
+class ErrorClass(StrEnum):
+    """The meaning of an error for the next attempt."""
 
     #: The same may succeed later.
     TRANSIENT = "transient"
-    #: It will not, before somebody changes what was asked for.
+    #: It will not, before the request is changed.
     PERMANENT = "permanent"
     #: It may as soon as there is another credential.
     CREDENTIAL = "credential"
 
 
-def classify(error: errors.PilotageError) -> Class:
-    """Say what an error means for the next attempt."""
+def classify(error: errors.PilotageError) -> ErrorClass:
+    """Return what an error means for the next attempt."""
     if isinstance(error, errors.NeedsCredential):
-        return Class.CREDENTIAL
-    return Class.TRANSIENT if error.retryable else Class.PERMANENT
+        return ErrorClass.CREDENTIAL
+    return ErrorClass.TRANSIENT if error.retryable else ErrorClass.PERMANENT
 
 
 def trouble(error: OSError) -> errors.PilotageError:
-    """Say what is wrong with a file here."""
+    """Return what is wrong with a file here."""
     where = f" {text.show(str(error.filename))}" if error.filename else ""
     words = f"cannot write{where}: {error.strerror}"
     if error.errno in _FULL:
@@ -58,7 +58,7 @@ def trouble(error: OSError) -> errors.PilotageError:
 
 
 def of_reading(error: OSError) -> errors.PilotageError:
-    """Say why a file or folder here cannot be read."""
+    """Return why a file or folder here cannot be read."""
     where = text.show(str(error.filename)) if error.filename else "a file"
     words = f"cannot read {where}: {error.strerror}"
     match error.errno:
@@ -88,7 +88,7 @@ def of_words(what: str, said: str) -> errors.PilotageError:
 
 
 def changed(name: str) -> errors.Damaged:
-    """Say that a file was written while it was read."""
+    """Return the error for a file that was written while it was read."""
     return errors.Damaged(
         f"{text.show(name)} changes while it is copied",
         hint="write it elsewhere and rename it when it is complete",

@@ -1,4 +1,4 @@
-"""Addresses of data, taken apart once and with care: what is odd is refused."""
+"""URLs of data, parsed strictly."""
 
 from __future__ import annotations
 

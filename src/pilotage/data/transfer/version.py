@@ -1,4 +1,4 @@
-"""What changes whenever a file's content does."""
+"""Versions of files: values that change whenever the content does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Version(NamedTuple):
-    """What changes whenever a file's content does."""
+    """A value that changes whenever a file's content does."""
 
     device: int
     inode: int

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from pilotage.base import units
 from pilotage.pool.files import Pool
 from pilotage.pool.simulate.model import JobKind, Load, Machine, Outage, Provider, Scenario
 from pilotage.pool.simulate.trace import Past, Trace, recorded
@@ -109,11 +108,11 @@ def queue(waits: Sequence[float], delay: float | None = None) -> tuple[float, fl
 
 
 def _machine(name: str, one: Pool) -> Machine:
-    wish = one.pilot.wish()
-    memory = wish.memory / _GB if wish.memory else _EACH * wish.cpus
-    lifetime = units.seconds(one.pilot.time) / _HOUR_S if one.pilot.time else 0.0
+    asked = one.pilot
+    memory = asked.bytes / _GB if asked.bytes else _EACH * asked.cpus
+    lifetime = (asked.seconds or 0.0) / _HOUR_S
     # How long pilots waited was measured until they came, so their boot is in it.
-    return Machine(name, name, wish.cpus, max(1, math.ceil(memory)), lifetime, boot=1)
+    return Machine(name, name, asked.cpus, max(1, math.ceil(memory)), lifetime, boot=1)
 
 
 def replay(jobs: Sequence[Past], where: Scenario) -> tuple[Scenario, Trace, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage.batch.system.model import Batch, Call, Order, Said
+from pilotage.batch.system.model import BatchCommand, BatchOrder, BatchSystem, Output
 
 
 class Commands:
@@ -17,7 +17,7 @@ class Commands:
 
     def __init__(
         self,
-        batch: Batch,
+        batch: BatchSystem,
         folder: Path,
         env: Mapping[str, str],
         *,
@@ -25,7 +25,7 @@ class Commands:
         patience: float = 60,
         waits: tuple[str, ...] = (),
         holds: tuple[str, ...] = (),
-        stranger: Call | None = None,
+        stranger: BatchCommand | None = None,
     ) -> None:
         self.batch = batch
         self.folder = folder
@@ -36,25 +36,25 @@ class Commands:
         self._holds = holds
         self._stranger = stranger
 
-    def run(self, call: Call) -> Said:
+    def run(self, call: BatchCommand) -> Output:
         if call.detach:
             with (self.folder / "out.step").open("ab") as out:
                 subprocess.run(
                     ["setsid", "--fork", *call.argv], env=self.env, cwd=self.folder, stdout=out,
                     stderr=out, stdin=subprocess.DEVNULL, check=True,
                 )  # fmt: skip
-            return Said(0, "")
+            return Output(0, "")
         done = subprocess.run(
             call.argv, env=self.env, cwd=self.folder, input=call.input.encode(),
             capture_output=True, check=False, timeout=60,
         )  # fmt: skip
         out_text, err_text = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
-        return Said(done.returncode, out_text, err_text)
+        return Output(done.returncode, out_text, err_text)
 
-    def waiting(self, order: Order) -> Order:
+    def waiting(self, order: BatchOrder) -> BatchOrder:
         return msgspec.structs.replace(order, extra=(*order.extra, *self._waits))
 
-    def held(self, order: Order) -> Order:
+    def held(self, order: BatchOrder) -> BatchOrder:
         return msgspec.structs.replace(order, extra=(*order.extra, *self._holds))
 
     def stranger(self) -> None:

@@ -16,7 +16,15 @@ import msgspec
 import pytest
 
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Batch, Call, Cause, Item, Order, Phase, Said
+from pilotage.batch.system.model import (
+    BatchCommand,
+    BatchItem,
+    BatchOrder,
+    BatchSystem,
+    EndCause,
+    Output,
+    Phase,
+)
 
 #: How a script learns its number in an array, whatever runs it; as the program at worker nodes.
 INDEX = (
@@ -36,7 +44,7 @@ STAY = "while [ ! -e go ]; do sleep 0.1; done"
 class Bed(Protocol):
     """A batch system to try things with."""
 
-    batch: Batch
+    batch: BatchSystem
     #: Where orders live: new for each test, and the same path on all nodes.
     folder: Path
     #: How many seconds things may take.
@@ -45,15 +53,15 @@ class Bed(Protocol):
     #: or a history tells of what is over), `cause` (… and that it was cancelled).
     can: frozenset[str]
 
-    def run(self, call: Call) -> Said:
+    def run(self, call: BatchCommand) -> Output:
         """Run a command in the environment of the system."""
         ...
 
-    def waiting(self, order: Order) -> Order:
+    def waiting(self, order: BatchOrder) -> BatchOrder:
         """Change an order so that it stays in the queue."""
         ...
 
-    def held(self, order: Order) -> Order:
+    def held(self, order: BatchOrder) -> BatchOrder:
         """Change an order so that it is held."""
         ...
 
@@ -63,7 +71,7 @@ class Bed(Protocol):
 
 
 class Life:
-    """What becomes of orders."""
+    """The life of orders."""
 
     @pytest.fixture
     def bed(self) -> Bed:
@@ -83,7 +91,7 @@ class Life:
         assert item.index == 0
         assert name == "" or item.id.startswith(name)
         over = wait(bed, order, Phase.OVER)
-        assert told(bed, over) == [(0, Cause.EXITED, 0, None)]
+        assert told(bed, over) == [(0, EndCause.EXITED, 0, None)]
         assert (Path(order.folder) / "ran").read_text() == "0\n"
         assert not (bed.folder / "ran").exists()
 
@@ -105,7 +113,7 @@ class Life:
         assert [item.index for item in items] == [0, 1, 2, 3, 4]
         assert len({item.id for item in items}) == 5
         over = wait(bed, order, Phase.OVER)
-        assert told(bed, over) == [(i, Cause.EXITED, i, None) for i in range(5)]
+        assert told(bed, over) == [(i, EndCause.EXITED, i, None) for i in range(5)]
         assert {path.name for path in Path(order.folder).glob("ran.*")} == {
             f"ran.{i}" for i in range(5)
         }
@@ -113,14 +121,14 @@ class Life:
     def test_a_code(self, bed: Bed) -> None:
         order = make(bed, "exit 7")
         submit(bed, order)
-        assert told(bed, wait(bed, order, Phase.OVER)) == [(0, Cause.EXITED, 7, None)]
+        assert told(bed, wait(bed, order, Phase.OVER)) == [(0, EndCause.EXITED, 7, None)]
 
     def test_a_signal(self, bed: Bed) -> None:
         if "signal" not in bed.can:
             pytest.skip("it tells of no signals")
         order = make(bed, "kill -9 $$")
         submit(bed, order)
-        assert told(bed, wait(bed, order, Phase.OVER)) == [(0, Cause.SIGNALLED, None, 9)]
+        assert told(bed, wait(bed, order, Phase.OVER)) == [(0, EndCause.SIGNALLED, None, 9)]
 
     @pytest.mark.slow
     def test_a_time_out(self, bed: Bed) -> None:
@@ -130,7 +138,7 @@ class Life:
         number = submit(bed, order)
         self.hasten(bed, order, number)
         (item,) = wait(bed, order, Phase.OVER, extra=120)
-        assert item.cause is Cause.TIMEOUT
+        assert item.cause is EndCause.TIMEOUT
 
     def test_too_much_memory(self, bed: Bed) -> None:
         if "memory" not in bed.can:
@@ -139,7 +147,7 @@ class Life:
         order = make(bed, "head -c 900M /dev/zero | tail; sleep 20", memory=100 << 20)
         submit(bed, order)
         (item,) = wait(bed, order, Phase.OVER, extra=60)
-        assert item.cause is Cause.MEMORY
+        assert item.cause is EndCause.MEMORY
 
     def test_states_over_a_life(self, bed: Bed) -> None:
         order = make(bed, f"touch runs; {STAY}; exit 3")
@@ -153,7 +161,7 @@ class Life:
         until(bed, lambda: Path(order.folder, "runs").exists(), bool)
         let_go(order)
         (over,) = wait(bed, order, Phase.OVER)
-        assert told(bed, [over]) == [(0, Cause.EXITED, 3, None)]
+        assert told(bed, [over]) == [(0, EndCause.EXITED, 3, None)]
 
     def test_waiting_and_called_off(self, bed: Bed) -> None:
         if "wait" not in bed.can:
@@ -191,7 +199,7 @@ class Life:
         self.call_off(bed, order, [seen[1].id])
         # Between listing and history one may be in neither for a moment.
         others = until(bed, lambda: merged(bed, order), lambda seen: settled(seen, {0, 2}))
-        assert told(bed, [others[0], others[2]]) == [(i, Cause.EXITED, 0, None) for i in (0, 2)]
+        assert told(bed, [others[0], others[2]]) == [(i, EndCause.EXITED, 0, None) for i in (0, 2)]
 
     def test_a_whole_array_called_off_in_the_queue(self, bed: Bed) -> None:
         if "wait" not in bed.can or not bed.batch.arrays:
@@ -245,12 +253,12 @@ class Life:
         until(bed, lambda: Path(order.folder, "ran").exists(), bool)
         let_go(order)
         over = wait(bed, order, Phase.OVER)
-        assert told(bed, over) == [(0, Cause.EXITED, 5, None)]
+        assert told(bed, over) == [(0, EndCause.EXITED, 5, None)]
 
-    def hasten(self, bed: Bed, order: Order, number: str) -> None:
+    def hasten(self, bed: Bed, order: BatchOrder, number: str) -> None:
         """Let the time of an order be over soon, where the least that can be asked for is long."""
 
-    def call_off(self, bed: Bed, order: Order, ids: list[str]) -> None:
+    def call_off(self, bed: Bed, order: BatchOrder, ids: list[str]) -> None:
         """Cancel, and see that it took effect."""
         called_off = set(ids)
         indices = {item.index for item in find(bed, order.key) if item.id in called_off}
@@ -260,40 +268,40 @@ class Life:
         seen = until(bed, lambda: merged(bed, order), lambda seen: ended(seen, indices), "over")
         if "cause" in bed.can:
             causes = {item.cause for index, item in seen.items() if index in indices}
-            assert causes <= {Cause.CANCELLED}
+            assert causes <= {EndCause.CANCELLED}
 
 
 _numbers = itertools.count()
 
 
-def make(bed: Bed, body: str, **changes: Any) -> Order:
+def make(bed: Bed, body: str, **changes: Any) -> BatchOrder:
     """Make an order of a few lines of shell, with a folder of its own."""
     key = f"k{os.getpid() % 10**7:07}{next(_numbers):07}"
     folder = bed.folder / key
     folder.mkdir()
     script = f"#!/bin/sh\n{INDEX}{body}\n"
     (folder / "script.sh").write_text(script)
-    order = Order(key=key, script=script, folder=str(folder))
+    order = BatchOrder(key=key, script=script, folder=str(folder))
     return msgspec.structs.replace(order, **changes)
 
 
-def submit(bed: Bed, order: Order) -> str:
+def submit(bed: Bed, order: BatchOrder) -> str:
     """Submit an order; return the id it was given."""
     return bed.batch.submitted(bed.run(bed.batch.submit(order)))
 
 
-def let_go(order: Order) -> None:
+def let_go(order: BatchOrder) -> None:
     """Let what stays go on."""
     Path(order.folder, "go").touch()
 
 
-def find(bed: Bed, key: str) -> list[Item]:
+def find(bed: Bed, key: str) -> list[BatchItem]:
     """Return what the very next listing has of an order."""
     items = bed.batch.listed(bed.run(bed.batch.listing()))
     return sorted((item for item in items if item.key == key), key=lambda item: item.index)
 
 
-def merged(bed: Bed, order: Order) -> dict[int, Item]:
+def merged(bed: Bed, order: BatchOrder) -> dict[int, BatchItem]:
     """Return what listing and history know of an order, by number."""
     seen = {item.index: item for item in find(bed, order.key)}
     if (call := bed.batch.history(time.time() - 3600)) is not None:
@@ -303,10 +311,10 @@ def merged(bed: Bed, order: Order) -> dict[int, Item]:
     return seen
 
 
-def wait(bed: Bed, order: Order, phase: Phase, *, extra: float = 0) -> list[Item]:
+def wait(bed: Bed, order: BatchOrder, phase: Phase, *, extra: float = 0) -> list[BatchItem]:
     """Wait until all of an order is in a phase; return it."""
 
-    def done(seen: dict[int, Item]) -> bool:
+    def done(seen: dict[int, BatchItem]) -> bool:
         return set(seen) == set(range(order.count)) and all(
             item.phase is phase for item in seen.values()
         )
@@ -322,17 +330,17 @@ def let_others_run(bed: Bed) -> None:
     wait(bed, later, Phase.OVER)
 
 
-def ended(seen: dict[int, Item], indices: set[int]) -> bool:
+def ended(seen: dict[int, BatchItem], indices: set[int]) -> bool:
     """Return whether all of these are over, or gone."""
     return all(item.phase is Phase.OVER for index, item in seen.items() if index in indices)
 
 
-def settled(seen: dict[int, Item], indices: set[int]) -> bool:
+def settled(seen: dict[int, BatchItem], indices: set[int]) -> bool:
     """Return whether all of these are over, and known to be."""
     return indices <= set(seen) and ended(seen, indices)
 
 
-def runs(item: Item) -> bool:
+def runs(item: BatchItem) -> bool:
     """Return whether an item runs."""
     return item.phase is Phase.RUNNING
 
@@ -355,13 +363,15 @@ def until(
     return seen
 
 
-def told(bed: Bed, items: list[Item]) -> list[tuple[int, Cause | None, int | None, int | None]]:
+def told(
+    bed: Bed, items: list[BatchItem]
+) -> list[tuple[int, EndCause | None, int | None, int | None]]:
     """Return why items are over."""
     assert "ended" in bed.can
     return [(item.index, item.cause, item.exit, item.signal) for item in items]
 
 
-def written(order: Order) -> str:
+def written(order: BatchOrder) -> str:
     """Return all that the batch system put into the order's folder as output."""
     folder = Path(order.folder)
     texts = [path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from pilotage.batch.system.model import Windows
-from pilotage.batch.system.tools import Listing, Tools
+from pilotage.batch.system.tools import ListCommand, Tools
 
 from . import listing, orders, windows
 
@@ -41,7 +41,7 @@ TOOLS = Tools(
         r"|maximum number of jobs",
         re.IGNORECASE,
     ),
-    live=Listing("squeue", listing.SQUEUE, listing.read),
+    live=ListCommand("squeue", listing.SQUEUE, listing.read),
     past=listing.past,
     canceller=("scancel", "--quiet"),
     ids="[1-9][0-9]*(_[0-9]+)?",

@@ -1,4 +1,4 @@
-"""What `squeue` and `sacct` list.
+"""Readers for the output of `squeue` and `sacct`.
 
 Neither is asked for JSON. In 22.05 `squeue --json` ignores `--me` (every user's jobs come, whole),
 and writes an array that waits as one job with `array_task_string`, which is cut short when it is
@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 
 from pilotage.batch.system import words
-from pilotage.batch.system.model import BatchError, Cause, Ended, Item, Phase
-from pilotage.batch.system.tools import Listing
+from pilotage.batch.system.model import BatchEnd, BatchError, BatchItem, EndCause, Phase
+from pilotage.batch.system.tools import ListCommand
 
 _FIELD = "\x1f"
 _ROW = "\x1e\n"
@@ -87,14 +87,14 @@ _PHASES = {
     "OUT_OF_MEMORY": Phase.OVER,
 }
 _CAUSES = {
-    "CANCELLED": Cause.CANCELLED,
-    "TIMEOUT": Cause.TIMEOUT,
-    "DEADLINE": Cause.TIMEOUT,
-    "NODE_FAIL": Cause.NODE,
-    "BOOT_FAIL": Cause.NODE,
-    "LAUNCH_FAILED": Cause.NODE,
-    "PREEMPTED": Cause.PREEMPTED,
-    "OUT_OF_MEMORY": Cause.MEMORY,
+    "CANCELLED": EndCause.CANCELLED,
+    "TIMEOUT": EndCause.TIMEOUT,
+    "DEADLINE": EndCause.TIMEOUT,
+    "NODE_FAIL": EndCause.NODE,
+    "BOOT_FAIL": EndCause.NODE,
+    "LAUNCH_FAILED": EndCause.NODE,
+    "PREEMPTED": EndCause.PREEMPTED,
+    "OUT_OF_MEMORY": EndCause.MEMORY,
 }
 #: Reasons that do not go by themselves, without case, spaces and underscores.
 _HOLDING = (
@@ -115,7 +115,7 @@ _HOLDING = (
 )
 
 
-# -- what is asked ---------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------
 
 
 def _squeue() -> tuple[str, ...]:
@@ -128,26 +128,26 @@ def _squeue() -> tuple[str, ...]:
 SQUEUE = _squeue()
 
 
-def past(since: float) -> Listing:
+def past(since: float) -> ListCommand:
     """Ask `sacct` for what was there since then, a row for each job, also where ids were reused."""
     flags = ("--allocations", "--duplicates", "--noheader", "--parsable2", f"--delimiter={_FIELD}")
     fields = f"--format={','.join(_SACCT)}"
     window = (f"--starttime=uts{max(0, int(since))}", "--endtime=now")
     argv = (*ENV, "sacct", *flags, fields, *window)
-    return Listing("sacct", argv, read_past, absent=_NO_HISTORY)
+    return ListCommand("sacct", argv, read_past, absent=_NO_HISTORY)
 
 
-# -- what is read ----------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
-def read(text: str) -> list[Item]:
+def read(text: str) -> list[BatchItem]:
     """Read what `squeue` printed."""
     rows = [_fields(row) for row in _rows(text, "squeue", _ROW)]
     arrays = {row[0] for row in rows if row[1] != "N/A"}
     return [_queued(row) for row in rows if words.is_key(row[-1]) and not _remains(row, arrays)]
 
 
-def read_past(text: str) -> list[Item]:
+def read_past(text: str) -> list[BatchItem]:
     """Read what `sacct` printed."""
     rows = _joined(_rows(text, "sacct", "\n"))
     return [item for row in rows if words.is_key(row[-1]) for item in _accounted(row)]
@@ -178,7 +178,7 @@ def _remains(row: list[str], arrays: set[str]) -> bool:
     return index == "N/A" and (job in arrays or comment not in {"count=1", "", "(null)"})
 
 
-def _queued(row: list[str]) -> Item:
+def _queued(row: list[str]) -> BatchItem:
     job, index, state, status, reason, nodes, start, end, _, name = row
     try:
         raw = int(status)
@@ -210,7 +210,7 @@ def _joined(lines: list[str]) -> Iterator[list[str]]:
         raise BatchError(f"sacct: {row[:200]!r} is no row")
 
 
-def _accounted(row: list[str]) -> Iterator[Item]:
+def _accounted(row: list[str]) -> Iterator[BatchItem]:
     job, state, status, reason, nodes, start, end, name = row
     code = _CODE.fullmatch(status)
     try:
@@ -240,9 +240,9 @@ def _places(job: str) -> Iterator[tuple[str, int | None]]:
 def _item(
     place: tuple[str, int | None, str],
     now: tuple[str, str, str],
-    why: Ended,
+    why: BatchEnd,
     times: tuple[float | None, float | None],
-) -> Item:
+) -> BatchItem:
     job, index, key = place
     state, reason, nodes = now
     phase = phase_of(state.partition(" ")[0], reason)
@@ -250,14 +250,12 @@ def _item(
     # Before it runs, the scheduler's guess is in the place of the time.
     began = phase in {Phase.RUNNING, Phase.OVER} and nodes != ""
     said = () if reason in {"", "None"} else (reason,)
-    return Item(
+    return BatchItem(
         key=key,
         id=job if index is None else f"{job}_{index}",
         index=index or 0,
         phase=phase,
-        cause=why.cause if over else None,
-        exit=why.exit if over else None,
-        signal=why.signal if over else None,
+        **(why if over else BatchEnd())._asdict(),
         words=": ".join((state, *said)),
         node=nodes,
         started=times[0] if began else None,
@@ -281,14 +279,14 @@ def phase_of(state: str, reason: str) -> Phase:
     return found
 
 
-def ended(state: str, code: int, signal: int, nodes: str) -> Ended:
+def ended(state: str, code: int, signal: int, nodes: str) -> BatchEnd:
     """Return why a job that is over ended."""
     if state in _CAUSES:
-        return Ended(_CAUSES[state])
+        return BatchEnd(_CAUSES[state])
     # Also what `sbatch` refused may be listed, as failed with status 1 and without a node.
     failed = state == "FAILED" and (not nodes or not (code or signal))
     if failed or signal == _NOT_STARTED:
-        return Ended(Cause.NODE)
+        return BatchEnd(EndCause.NODE)
     if signal:
-        return Ended(Cause.SIGNALLED, signal=signal)
-    return Ended(Cause.EXITED, exit=code)
+        return BatchEnd(EndCause.SIGNALLED, signal=signal)
+    return BatchEnd(EndCause.EXITED, exit=code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from pilotage.batch.system.model import BatchError, Call, Order
+from pilotage.batch.system.model import BatchCommand, BatchError, BatchOrder
 
 _MEBI = 1 << 20
 _NAMES = (
@@ -19,16 +19,16 @@ _NAMES = (
 _UNSET = ("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SLURM_JOB_ID", "SLURM_JOBID")
 
 
-def submit(order: Order) -> Call:
+def submit(order: BatchOrder) -> BatchCommand:
     """Have `sbatch` read the script, or let one `srun` run it, whose id only a listing shows."""
     clean = ("env", *(f"--unset={name}" for name in _UNSET))
     if order.step:
         script = f"{order.folder}/script.sh"
-        return Call((*clean, "srun", *step(order), "/bin/sh", script), detach=True)
-    return Call((*clean, "sbatch", "--parsable", *batch(order)), input=order.script)
+        return BatchCommand((*clean, "srun", *step(order), "/bin/sh", script), detach=True)
+    return BatchCommand((*clean, "sbatch", "--parsable", *batch(order)), input=order.script)
 
 
-def batch(order: Order) -> list[str]:
+def batch(order: BatchOrder) -> list[str]:
     """Return the options of `sbatch`, which reads the script as its input.
 
     What makes the job ours comes last, as the last of two equal options counts.
@@ -46,14 +46,14 @@ def batch(order: Order) -> list[str]:
     ]
 
 
-def step(order: Order) -> list[str]:
+def step(order: BatchOrder) -> list[str]:
     """Return the options of `srun`, whose job is never requeued."""
     if order.count > 1:
         raise BatchError("a step cannot be an array", final=True)
     return [*_resources(order), *order.extra, *_identity(order)]
 
 
-def _resources(order: Order) -> Iterator[str]:
+def _resources(order: BatchOrder) -> Iterator[str]:
     yield f"--nodes={order.nodes}"
     yield f"--ntasks-per-node={order.tasks}"
     yield f"--cpus-per-task={order.cpus}"
@@ -69,7 +69,7 @@ def _resources(order: Order) -> Iterator[str]:
             yield f"--{option}={value}"
 
 
-def _identity(order: Order) -> Iterator[str]:
+def _identity(order: BatchOrder) -> Iterator[str]:
     yield f"--job-name={order.key}"
     # By this a listing tells a job from what remains of an array (see listing.py).
     yield f"--comment=count={order.count}"

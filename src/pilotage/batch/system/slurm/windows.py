@@ -1,4 +1,4 @@
-"""When nodes are free, as `sinfo` and `squeue` show it, and when an order would start.
+"""Free nodes as `sinfo` and `squeue` show them, and expected starts of orders.
 
 `sinfo` has the nodes of each partition and what of them is in use, and `sinfo --reservation` what
 is kept for others. `squeue` has the ends of what runs, and for what waits the time and the nodes
@@ -19,9 +19,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pilotage.batch.malleable import Bounds, Gap
+from pilotage.batch.malleable import Gap, QueueBounds
 from pilotage.batch.system import words
-from pilotage.batch.system.model import BatchError, Call, Order, Said
+from pilotage.batch.system.model import (
+    BatchCommand,
+    BatchError,
+    BatchOrder,
+    Output,
+)
 from pilotage.batch.system.tools import asked, body
 from pilotage.bus.model import BatchQueue
 
@@ -52,7 +57,7 @@ _HOSTS_PART = re.compile(r"([^\[\],]*)(\[([0-9,-]+)\])?", re.ASCII)
 _MOST_HOSTS = 100_000
 
 
-class Node(msgspec.Struct, frozen=True):
+class SlurmNode(msgspec.Struct, frozen=True):
     """A node, as one partition has it."""
 
     name: str
@@ -67,7 +72,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """What a job may ask a partition for."""
+    """The most that a job may request of a partition."""
 
     #: Whether it is where jobs go that name none.
     default: bool
@@ -79,7 +84,7 @@ class Partition(msgspec.Struct, frozen=True):
     widest: float = math.inf
 
 
-class Span(msgspec.Struct, frozen=True):
+class Occupied(msgspec.Struct, frozen=True):
     """Nodes that are taken for a time."""
 
     nodes: str
@@ -90,28 +95,28 @@ class Span(msgspec.Struct, frozen=True):
     runs: bool = False
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What was seen of a cluster, at once."""
+class ClusterState(msgspec.Struct, frozen=True):
+    """The state of a cluster at one time."""
 
     #: When, by its own clock.
     now: float
     #: Whether anything waits there.
     waits: bool
-    nodes: tuple[Node, ...]
+    nodes: tuple[SlurmNode, ...]
     partitions: dict[str, Partition]
-    spans: tuple[Span, ...]
+    spans: tuple[Occupied, ...]
 
 
-# -- what is asked ---------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------
 
 
-def _sinfo() -> Call:
+def _sinfo() -> BatchCommand:
     fields = [f"{name}:{width}{_FIELD}" for name, width in _SINFO]
     shown = ",".join(fields).removesuffix(_FIELD) + _ROW
     return asked(*_ENV, "sinfo", "--Node", "--noheader", "--all", f"--Format={shown}")
 
 
-def _squeue() -> Call:
+def _squeue() -> BatchCommand:
     shown = _FIELD.join(_SQUEUE) + _ROW
     flags = ("--noheader", "--all", f"--states={_THERE}")
     return asked(*_ENV, "squeue", *flags, f"--format={shown}")
@@ -125,13 +130,13 @@ LOOKS = (
 )
 
 
-def trial(order: Order) -> Call:
+def trial(order: BatchOrder) -> BatchCommand:
     """Ask when an order would start; nothing is submitted."""
     words.check(order)
-    return Call((*_ENV, "sbatch", "--test-only", *orders.batch(order)), input=order.script)
+    return BatchCommand((*_ENV, "sbatch", "--test-only", *orders.batch(order)), input=order.script)
 
 
-def tried(said: Said) -> float:
+def tried(said: Output) -> float:
     """Read when an order would start; raise if it was refused."""
     found = _START.search(said.err + said.out)
     if said.exit or found is None:
@@ -139,10 +144,10 @@ def tried(said: Said) -> float:
     return float(found[1])
 
 
-# -- what is read ----------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
-def seen(said: Sequence[Said]) -> Seen:
+def seen(said: Sequence[Output]) -> ClusterState:
     """Read what was said to `LOOKS`."""
     rows = _rows(said[0], "sinfo", len(_SINFO))
     queue = _rows(said[1], "squeue", len(_SQUEUE))
@@ -154,10 +159,10 @@ def seen(said: Sequence[Said]) -> Seen:
     except ValueError as error:
         raise BatchError(f"sinfo: {error}") from None
     waits = any(row[0] == _WAITS for row in queue)
-    return Seen(now, waits, nodes, partitions, tuple(spans))
+    return ClusterState(now, waits, nodes, partitions, tuple(spans))
 
 
-def queues(seen: Seen) -> list[BatchQueue]:
+def queues(seen: ClusterState) -> list[BatchQueue]:
     """Return what each partition has, and how much of it is free."""
     found = []
     for name, one in seen.partitions.items():
@@ -174,7 +179,7 @@ def queues(seen: Seen) -> list[BatchQueue]:
     return found
 
 
-def _rows(said: Said, tool: str, width: int) -> list[list[str]]:
+def _rows(said: Output, tool: str, width: int) -> list[list[str]]:
     *rows, last = body(said, tool).split(_ROW)
     found = [[field.strip() for field in row.split(_FIELD)] for row in rows]
     if last.strip() or any(len(row) != width for row in found):
@@ -182,10 +187,10 @@ def _rows(said: Said, tool: str, width: int) -> list[list[str]]:
     return found
 
 
-def _node(row: list[str]) -> Node:
+def _node(row: list[str]) -> SlurmNode:
     name, partition, state, cpus, memory, used, gres, *_ = row
     _, idle, _, total = (int(one) for one in cpus.split("/"))
-    return Node(
+    return SlurmNode(
         name, partition.rstrip("*"), _OPEN.fullmatch(state) is not None, total, idle,
         int(memory) << 20, (int(memory) - int(used)) << 20, gpus="gpu" in gres,
     )  # fmt: skip
@@ -212,21 +217,21 @@ def _widest(text: str) -> float:
     return int(most) if most.isdecimal() else math.inf
 
 
-def _jobs(queue: Sequence[Sequence[str]]) -> Iterator[Span]:
+def _jobs(queue: Sequence[Sequence[str]]) -> Iterator[Occupied]:
     for state, start, end, nodes, planned in queue:
         runs = state != _WAITS
         where = nodes if runs else planned
         if where in {"", "(null)"} or not start.isdecimal():
             continue
         until = float(end) if end.isdecimal() else math.inf
-        yield Span(where, 0.0 if runs else float(start), until, runs=runs)
+        yield Occupied(where, 0.0 if runs else float(start), until, runs=runs)
 
 
-def _reservations(said: Said) -> Iterator[Span]:
+def _reservations(said: Output) -> Iterator[Occupied]:
     for line in body(said, "sinfo").splitlines():
         row = line.split()
         if len(row) == 6 and row[2].isdecimal() and row[3].isdecimal():
-            yield Span(row[5], float(row[2]), float(row[3]), reservation=row[0])
+            yield Occupied(row[5], float(row[2]), float(row[3]), reservation=row[0])
         elif row and row[0] != "RESV_NAME" and line.strip() != _NONE:
             raise BatchError(f"sinfo: {line[:200]!r} is no reservation")
 
@@ -234,19 +239,19 @@ def _reservations(said: Said) -> Iterator[Span]:
 # -- when nodes are free for an order --------------------------------------------------------------
 
 
-def bounds(seen: Seen, order: Order) -> Bounds:
+def bounds(seen: ClusterState, order: BatchOrder) -> QueueBounds:
     """Return what the queue of an order gives at most, and for how long if nothing is said."""
     known = [one for name, one in seen.partitions.items() if name in _queues(seen, order)]
     if not known:
-        return Bounds()
-    return Bounds(
+        return QueueBounds()
+    return QueueBounds(
         nodes=max(one.widest for one in known),
         time=max(one.longest for one in known),
         usual=max(min(one.usual, one.longest) for one in known),
     )
 
 
-def gaps(seen: Seen, order: Order) -> list[Gap]:
+def gaps(seen: ClusterState, order: BatchOrder) -> list[Gap]:
     """Return when how many nodes are free that could each run their part of an order."""
     now, queues = seen.now, _queues(seen, order)
     nodes = {one.name: one for one in seen.nodes if one.partition in queues and _fits(one, order)}
@@ -272,19 +277,19 @@ def gaps(seen: Seen, order: Order) -> list[Gap]:
     return [Gap(count, start, end) for (start, end), count in sorted(counts.items())]
 
 
-def _queues(seen: Seen, order: Order) -> set[str]:
+def _queues(seen: ClusterState, order: BatchOrder) -> set[str]:
     if order.queue:
         return set(order.queue.split(","))
     return {name for name, one in seen.partitions.items() if one.default and one.up}
 
 
-def _fits(node: Node, order: Order) -> bool:
+def _fits(node: SlurmNode, order: BatchOrder) -> bool:
     """Return whether a node could run its part of an order if it had nothing else to do."""
     large = node.cpus >= order.tasks * order.cpus and node.memory >= (order.memory or 0)
     return node.open and large and (node.gpus or not order.gpus)
 
 
-def _has_room(node: Node, order: Order) -> bool:
+def _has_room(node: SlurmNode, order: BatchOrder) -> bool:
     """Return whether it can do so beside what it does now."""
     if order.gpus or any(one.startswith("--exclusive") for one in order.extra):
         return node.free == node.cpus

@@ -1,4 +1,4 @@
-"""What a WebDAV server says of a folder, read with care."""
+"""Strict reader for WebDAV listings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.data.transfer.model import UNKNOWN, TransferItem
 
 #: What is asked for.
 QUESTION = (
@@ -26,7 +26,7 @@ _DAV = "{DAV:}"
 class Entry(msgspec.Struct, frozen=True):
     """One line of a listing."""
 
-    item: Item
+    item: TransferItem
     folder: bool
 
 
@@ -50,7 +50,7 @@ def entries(document: bytes, folder: str) -> Iterator[Entry]:
 
 def _entry(one: ET.Element, name: str) -> Entry:
     length = one.findtext(f".//{_DAV}getcontentlength") or ""
-    item = Item(
+    item = TransferItem(
         name=name,
         size=int(length) if length.isdecimal() else UNKNOWN,
         mtime=moment(one.findtext(f".//{_DAV}getlastmodified") or ""),

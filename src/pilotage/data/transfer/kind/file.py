@@ -14,7 +14,7 @@ from typing import ClassVar
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import allow, tree, trouble
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.model import Flags, Item, Listing
+from pilotage.data.transfer.model import Flags, TransferItem, TransferListing
 from pilotage.data.transfer.url import Url
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,7 +24,7 @@ _TURN = 500
 _TOGETHER = 50
 
 
-class File:
+class LocalFiles:
     """Copies from folder to folder."""
 
     flags: ClassVar[Flags] = Flags(checksum=False, atomic=True, times=True, steady=True)
@@ -32,25 +32,25 @@ class File:
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed
 
-    async def look(self, url: Url) -> Listing:
+    async def look(self, url: Url) -> TransferListing:
         """Find out what is there."""
         allow.check(self._allowed, url)
         try:
             facts = await asyncio.to_thread(os.stat, url.path)
             if stat.S_ISDIR(facts.st_mode):
-                return Listing(url, folder=True, items=_turns(tree.walk(url.path)))
+                return TransferListing(url, folder=True, items=_turns(tree.walk(url.path)))
             above, name = url.above
-            return Listing(above, folder=False, items=_only(tree.item(name, facts)))
+            return TransferListing(above, folder=False, items=_only(tree.item(name, facts)))
         except OSError as error:
             raise trouble.of_reading(error) from error
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Copy files; each is seen to stay the same meanwhile."""
         allow.check(self._allowed, base)
         for at in range(0, len(items), _TOGETHER):
             await asyncio.to_thread(_fetch_some, base.path, items[at : at + _TOGETHER], folder)
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Copy files to temporary names, and rename them."""
         allow.check(self._allowed, base, write=True)
         for item in items:
@@ -66,8 +66,8 @@ class File:
         """Nothing is open."""
 
 
-async def _turns(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
-    """Walk in a thread, so many files at a time."""
+async def _turns(items: Iterator[TransferItem]) -> AsyncGenerator[TransferItem, None]:
+    """Walk in a thread, a batch of files at a time."""
     while batch := await asyncio.to_thread(_some, items):
         for item in batch:
             yield item
@@ -75,20 +75,20 @@ async def _turns(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
             return
 
 
-async def _only(item: Item) -> AsyncGenerator[Item, None]:
+async def _only(item: TransferItem) -> AsyncGenerator[TransferItem, None]:
     yield item
 
 
-def _some(items: Iterator[Item]) -> list[Item]:
+def _some(items: Iterator[TransferItem]) -> list[TransferItem]:
     return list(itertools.islice(items, _TURN))
 
 
-def _fetch_some(top: str, items: Sequence[Item], folder: str) -> None:
+def _fetch_some(top: str, items: Sequence[TransferItem], folder: str) -> None:
     for item in items:
         _fetch(top, item, folder)
 
 
-def _fetch(top: str, item: Item, folder: str) -> None:
+def _fetch(top: str, item: TransferItem, folder: str) -> None:
     try:
         with paths.opened(top, item.name) as source:
             if tree.item(item.name, os.fstat(source)).mark != item.mark and item.mark:
@@ -126,7 +126,7 @@ def _copying(source: int, target: int, at: int, size: int) -> None:
         raise trouble.trouble(error) from error
 
 
-def _send(top: str, item: Item, folder: str) -> None:
+def _send(top: str, item: TransferItem, folder: str) -> None:
     try:
         os.makedirs(top, exist_ok=True)
         path = paths.inside(top, item.name)

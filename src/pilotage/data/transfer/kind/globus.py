@@ -15,10 +15,10 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.data.transfer import allow, url
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind.http_wire import Web, judge
-from pilotage.data.transfer.model import Flags, Item, Listing
-from pilotage.data.transfer.patience import Sleep
+from pilotage.data.transfer.model import Flags, TransferItem, TransferListing
+from pilotage.data.transfer.retrying import Sleep
 from pilotage.data.transfer.url import Url
 
 SERVICE = "https://transfer.api.globus.org/v0.10"
@@ -29,14 +29,14 @@ _LONGEST = 64 << 20
 _CREDENTIAL = ("ACTIVATION", "CREDENTIAL", "CONSENT", "AUTHENTICATION", "INACTIVE")
 
 
-class Here(msgspec.Struct, frozen=True):
+class LocalCollection(msgspec.Struct, frozen=True):
     """The collection of this site, and the folder that is its top."""
 
     collection: str
     top: str = "/"
 
     def path(self, local: str) -> str:
-        """Say where the collection has a path of ours."""
+        """Return where the collection has a path of ours."""
         below = os.path.relpath(os.path.realpath(local), os.path.realpath(self.top))
         if below.startswith(".."):
             raise errors.Denied(f"{text.show(local)} is not in the collection of this site")
@@ -79,7 +79,8 @@ class Globus:
     flags: ClassVar[Flags] = Flags(checksum=True, idempotent=True, third_party=True, times=True)
 
     def __init__(
-        self, allowed: Allowed, keys: Keys, here: Here, *, key: str, service: str = SERVICE,
+        self, allowed: Allowed, keys: Credentials, here: LocalCollection, *, key: str,
+        service: str = SERVICE,
         sleep: Sleep = asyncio.sleep,
     ) -> None:  # fmt: skip
         self._allowed = allowed
@@ -94,21 +95,23 @@ class Globus:
         """Let connections go."""
         await self._web.close()
 
-    async def look(self, where: Url) -> Listing:
+    async def look(self, where: Url) -> TransferListing:
         """List a folder of the collection; a file is found in its folder."""
         allow.check(self._allowed, where)
         if where.path.endswith("/"):
             first = await self._list(where)
-            return Listing(where, folder=True, items=self._walk(where, first))
+            return TransferListing(where, folder=True, items=self._walk(where, first))
         above, name = where.above
         for entry in await self._list(above):
             if entry.get("name") == name and entry.get("type") == "dir":
                 return await self.look(where.join(""))
             if entry.get("name") == name:
-                return Listing(above, folder=False, items=_one(_item("", entry)))
+                return TransferListing(above, folder=False, items=_one(_item("", entry)))
         raise errors.NotFound(f"nothing is at {where}")
 
-    async def _walk(self, where: Url, first: list[dict[str, Any]]) -> AsyncGenerator[Item, None]:
+    async def _walk(
+        self, where: Url, first: list[dict[str, Any]]
+    ) -> AsyncGenerator[TransferItem, None]:
         waiting = [("", first)]
         while waiting:
             below, entries = waiting.pop()
@@ -126,19 +129,19 @@ class Globus:
         path = f"operation/endpoint/{where.host}/ls"
         return list((await self._ask("GET", path, query=asked)).get("DATA", []))
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Have the service bring files to the collection of this site."""
         target = (self._here.collection, self._here.path(folder))
         await self._move((base.host, base.path), target, items)
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Have the service bring files from the collection of this site."""
         allow.check(self._allowed, base, write=True)
         source = (self._here.collection, self._here.path(folder))
         await self._move(source, (base.host, base.path), items)
 
     async def _move(
-        self, source: tuple[str, str], target: tuple[str, str], items: Sequence[Item]
+        self, source: tuple[str, str], target: tuple[str, str], items: Sequence[TransferItem]
     ) -> None:
         names = [item.name for item in items]
         # One job moves several batches: each has a key of its own, the same at each attempt.
@@ -186,18 +189,18 @@ def _failure(task: str, facts: dict[str, Any]) -> errors.PilotageError:
     return errors.Unavailable(message)
 
 
-def _item(below: str, entry: dict[str, Any]) -> Item:
+def _item(below: str, entry: dict[str, Any]) -> TransferItem:
     try:
         when = datetime.fromisoformat(str(entry.get("last_modified", "")))
         mtime = int(when.replace(tzinfo=when.tzinfo or UTC).timestamp()) * 1_000_000_000
     except ValueError:
         mtime = 0
-    return Item(f"{below}{entry.get('name')}", int(entry.get("size", -1)), mtime=mtime)
+    return TransferItem(f"{below}{entry.get('name')}", int(entry.get("size", -1)), mtime=mtime)
 
 
 def _join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
-async def _one(item: Item) -> AsyncGenerator[Item, None]:
+async def _one(item: TransferItem) -> AsyncGenerator[TransferItem, None]:
     yield item

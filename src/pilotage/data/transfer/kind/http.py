@@ -16,10 +16,10 @@ from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed, Resolve
 from pilotage.data.transfer.headers import FOLDER, digest, digest_header
-from pilotage.data.transfer.keys import NONE, Keys
+from pilotage.data.transfer.keys import NONE, Credentials
 from pilotage.data.transfer.kind import dav
 from pilotage.data.transfer.kind.http_wire import Web, judge, lost
-from pilotage.data.transfer.model import UNKNOWN, Flags, Item, Listing, each
+from pilotage.data.transfer.model import UNKNOWN, Flags, TransferItem, TransferListing, each
 from pilotage.data.transfer.url import Url
 
 #: Files at once.
@@ -36,7 +36,9 @@ class Http:
 
     flags: ClassVar[Flags] = Flags(checksum=True, atomic=True, steady=True)
 
-    def __init__(self, allowed: Allowed, keys: Keys = NONE, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, allowed: Allowed, keys: Credentials = NONE, resolve: Resolve | None = None
+    ) -> None:
         self._web = Web(allowed, keys, resolve)
         self._dav: dict[str, bool] = {}
         self._made: set[str] = set()
@@ -45,7 +47,7 @@ class Http:
         """Let connections go."""
         await self._web.close()
 
-    async def look(self, url: Url) -> Listing:
+    async def look(self, url: Url) -> TransferListing:
         """Find out what is there; an address that ends with a slash is a folder."""
         if url.path.endswith("/"):
             return await self._folder(url)
@@ -56,25 +58,25 @@ class Http:
             return await self._folder(url.join(""))
         length = head.get("content-length", "")
         above, name = url.above
-        item = Item(
+        item = TransferItem(
             name=name,
             size=int(length) if length.isdecimal() else UNKNOWN,
             sha256=digest(head),
             mtime=dav.moment(head.get("last-modified", "")),
             mark=head.get("etag", ""),
         )
-        return Listing(above, folder=False, items=listed(item))
+        return TransferListing(above, folder=False, items=listed(item))
 
-    async def _folder(self, url: Url) -> Listing:
+    async def _folder(self, url: Url) -> TransferListing:
         if not await self._is_dav(url):
             raise errors.NotFound(
                 f"{url} cannot be listed: the server is no WebDAV server",
                 hint="fetch single files, or put a manifest there",
             )
         first = await self._entries(url, "")
-        return Listing(url, folder=True, items=self._walk(url, first))
+        return TransferListing(url, folder=True, items=self._walk(url, first))
 
-    async def _walk(self, url: Url, first: list[dav.Entry]) -> AsyncGenerator[Item, None]:
+    async def _walk(self, url: Url, first: list[dav.Entry]) -> AsyncGenerator[TransferItem, None]:
         waiting = [("", first)]
         while waiting:
             below, entries = waiting.pop()
@@ -107,11 +109,11 @@ class Http:
 
     # -- fetch -----------------------------------------------------------------------------------
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Read files, several at once."""
         await each(items, lambda item: self._fetch(base, item, folder), AT_ONCE)
 
-    async def _fetch(self, base: Url, item: Item, folder: str) -> None:
+    async def _fetch(self, base: Url, item: TransferItem, folder: str) -> None:
         where = msgspec.structs.replace(base.join(item.name), query=base.query)
         at = settle.arrived(item, folder)
         # Without something that identifies the content, two halves may not belong together.
@@ -131,7 +133,7 @@ class Http:
 
     # -- send ------------------------------------------------------------------------------------
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Put files, to temporary names if the server can rename."""
         moves = await self._is_dav(base)
         if moves:
@@ -139,7 +141,7 @@ class Http:
                 await self._make_folders(base.join(name) if name else base)
         await each(items, lambda item: self._send(base, item, folder, moves=moves), AT_ONCE)
 
-    async def _send(self, base: Url, item: Item, folder: str, *, moves: bool) -> None:
+    async def _send(self, base: Url, item: TransferItem, folder: str, *, moves: bool) -> None:
         where = base.join(item.name)
         above, _ = where.above
         aside = above.join(f".{secrets.token_hex(8)}.part") if moves else where
@@ -155,7 +157,7 @@ class Http:
             async with self._web.ask("MOVE", aside, headers=headers, write=True) as answer:
                 judge(answer, where, 200, 201, 204)
 
-    def _told(self, item: Item) -> dict[str, str]:
+    def _told(self, item: TransferItem) -> dict[str, str]:
         """Describe a file to the server that it goes to."""
         return {"Content-Length": str(item.size), **digest_header(item.sha256)}
 
@@ -189,7 +191,9 @@ def _check_range(answer: httpx2.Response, at: int, where: Url) -> None:
         raise errors.Unavailable(f"{where} sends another part than was asked for")
 
 
-async def _write(answer: httpx2.Response, path: str, at: int, item: Item, where: Url) -> None:
+async def _write(
+    answer: httpx2.Response, path: str, at: int, item: TransferItem, where: Url
+) -> None:
     try:
         target = await asyncio.to_thread(os.open, path, _NEW, 0o600)
         try:
@@ -239,7 +243,7 @@ async def _read(source: int, size: int) -> AsyncIterator[bytes]:
         at += len(data)
 
 
-async def listed(*items: Item) -> AsyncGenerator[Item, None]:
+async def listed(*items: TransferItem) -> AsyncGenerator[TransferItem, None]:
     """Give files one after another."""
     for item in items:
         yield item

@@ -16,11 +16,11 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.data.transfer import allow, keys, url
 from pilotage.data.transfer.allow import Allowed, Resolve
-from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.url import Url
 from pilotage.data.transfer.version import Version
 
-#: What is sent along: bytes, or what reads them anew each time that they must go elsewhere.
+#: What is sent along: bytes, or a function that reads them again after a redirect.
 Body: TypeAlias = bytes | Callable[[], AsyncIterable[bytes]] | None
 
 _MOST_REDIRECTS = 5
@@ -33,7 +33,9 @@ _PORT = {"http": 80, "https": 443}
 class Web:
     """A client that goes only where it may."""
 
-    def __init__(self, allowed: Allowed, given: Keys, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, allowed: Allowed, given: Credentials, resolve: Resolve | None = None
+    ) -> None:
         self._allowed = allowed
         self._keys = given
         self._resolve = resolve
@@ -89,7 +91,7 @@ class Web:
         return self._pinned[place]
 
     def _secret(self) -> dict[str, str]:
-        """Read the credential anew: it may have been renewed."""
+        """Read the credential again: it may have been renewed."""
         if self._keys.token:
             return {"Authorization": f"Bearer {keys.secret(self._keys.token)}"}
         if self._keys.password:
@@ -131,7 +133,7 @@ def judge(answer: httpx2.Response, where: Url, *fine: int) -> None:
 
 
 def lost(where: Url, error: Exception) -> errors.Unavailable:
-    """Say that a server could not be reached, or left in the middle."""
+    """Return the error for a server that is unreachable or disconnected."""
     words = text.show(str(error)) or type(error).__name__
     return errors.Unavailable(f"{where} cannot be reached: {words}")
 
@@ -148,7 +150,7 @@ def _origin(where: Url) -> tuple[str, str, int]:
     return where.scheme, where.host, where.port or _PORT.get(where.scheme, 0)
 
 
-def _context(given: Keys) -> ssl.SSLContext:
+def _context(given: Credentials) -> ssl.SSLContext:
     own = (given.certificate, given.key, given.authorities)
     usual = ssl.get_default_verify_paths()
     trusted = (usual.cafile or "", usual.capath or "")

@@ -20,7 +20,7 @@ from pilotage.data.transfer.headers import EXECUTABLE, FOLDER
 from pilotage.data.transfer.kind import dav
 from pilotage.data.transfer.kind.http import AT_ONCE, Http, body, listed
 from pilotage.data.transfer.kind.http_wire import LIMITS, Body, Web, begin, judge, lost
-from pilotage.data.transfer.model import UNKNOWN, Item, Listing, each
+from pilotage.data.transfer.model import UNKNOWN, TransferItem, TransferListing, each
 from pilotage.data.transfer.url import Url
 
 _LONGEST_LISTING = 64 << 20
@@ -31,7 +31,7 @@ _TIMES = httpx2.Timeout(300, connect=30)
 _TRUSTS_NONE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-class Home(msgspec.Struct, frozen=True, kw_only=True):
+class HubAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A hub, and what opens it."""
 
     #: Such as `https://hub.example.org:8420`.
@@ -42,36 +42,36 @@ class Home(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str = ""
     #: Reads the key that proves who we are; it is renewed now and then.
     key: Callable[[], str]
-    #: Returns what is another one once the key is.
+    #: Returns a value that changes with the key.
     version: Callable[[], object] = lambda: None
 
 
-class Port(Http):
+class HubFiles(Http):
     """Files at a hub's port: read by GET, listed as lines of JSON, put whole or not at all."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: HubAddress) -> None:
         self._web = _Line(home)
 
-    async def look(self, where: Url) -> Listing:
+    async def look(self, where: Url) -> TransferListing:
         """Find out what is there; an address that ends with a slash is a folder."""
         if where.path.endswith("/"):
-            return Listing(where, folder=True, items=listed(*await self._list(where)))
+            return TransferListing(where, folder=True, items=listed(*await self._list(where)))
         async with self._web.ask("HEAD", where) as answer:
             head = answer.headers
         if head.get("content-type", "").startswith(FOLDER):
             return await self.look(where.join(""))
         above, name = where.above
         length = head.get("content-length", "")
-        item = Item(
+        item = TransferItem(
             name=name,
             size=int(length) if length.isdecimal() else UNKNOWN,
             mtime=dav.moment(head.get("last-modified", "")),
             mark=head.get("etag", ""),
             executable=EXECUTABLE in head,
         )
-        return Listing(above, folder=False, items=listed(item))
+        return TransferListing(above, folder=False, items=listed(item))
 
-    async def _list(self, where: Url) -> list[Item]:
+    async def _list(self, where: Url) -> list[TransferItem]:
         document = bytearray()
         async with self._web.ask("GET", where) as answer:
             async for data in body(answer, where):
@@ -79,15 +79,18 @@ class Port(Http):
                 if len(document) > _LONGEST_LISTING:
                     raise errors.TooLarge(f"{where} lists too much")
         try:
-            return [msgspec.convert(text.load(line), Item) for line in bytes(document).splitlines()]
+            return [
+                msgspec.convert(text.load(line), TransferItem)
+                for line in bytes(document).splitlines()
+            ]
         except (ValueError, msgspec.ValidationError) as error:
             raise errors.Damaged(f"the listing of {where} is not understood: {error}") from error
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Put files; the hub gives each its name when all of it is on disk there."""
         await each(items, lambda item: self._send(base, item, folder, moves=False), AT_ONCE)
 
-    def _told(self, item: Item) -> dict[str, str]:
+    def _told(self, item: TransferItem) -> dict[str, str]:
         """Describe a file to the hub, which gives it its mode."""
         return super()._told(item) | ({EXECUTABLE: "1"} if item.executable else {})
 
@@ -101,7 +104,7 @@ class Port(Http):
 class _Line(Web):
     """Requests to one hub; it says itself why it refuses something."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: HubAddress) -> None:
         self._home = home
         self._client = httpx2.AsyncClient(
             timeout=_TIMES, limits=LIMITS, trust_env=False, follow_redirects=False,

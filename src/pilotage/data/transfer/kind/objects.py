@@ -13,8 +13,8 @@ import msgspec
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import allow, keys, settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.keys import NONE, Keys
-from pilotage.data.transfer.model import Flags, Item, Listing, each
+from pilotage.data.transfer.keys import NONE, Credentials
+from pilotage.data.transfer.model import Flags, TransferItem, TransferListing, each
 from pilotage.data.transfer.url import Url
 
 _AT_ONCE = 8
@@ -33,7 +33,7 @@ class Objects:
 
     flags: ClassVar[Flags] = Flags(atomic=True)
 
-    def __init__(self, allowed: Allowed, given: Keys = NONE) -> None:
+    def __init__(self, allowed: Allowed, given: Credentials = NONE) -> None:
         self._allowed = allowed
         self._keys = given
         self._systems: dict[str, Any] = {}
@@ -42,17 +42,17 @@ class Objects:
         """Forget the stores; fsspec keeps no connection of ours."""
         self._systems.clear()
 
-    async def look(self, url: Url) -> Listing:
+    async def look(self, url: Url) -> TransferListing:
         """Find out what is there; a prefix that something begins with is a folder."""
         store = await self._store(url)
         path = _path(url)
         facts = await _call(url, store.info, path)
         if facts.get("type") == "directory":
-            return Listing(url, folder=True, items=self._walk(url, store, path))
+            return TransferListing(url, folder=True, items=self._walk(url, store, path))
         above, name = url.above
-        return Listing(above, folder=False, items=_one(_item(name, facts)))
+        return TransferListing(above, folder=False, items=_one(_item(name, facts)))
 
-    async def _walk(self, url: Url, store: Any, path: str) -> AsyncGenerator[Item, None]:  # noqa: ANN401 - fsspec's
+    async def _walk(self, url: Url, store: Any, path: str) -> AsyncGenerator[TransferItem, None]:  # noqa: ANN401 - fsspec's
         waiting = [path]
         while waiting:
             folder = waiting.pop()
@@ -65,11 +65,11 @@ class Objects:
                 else:
                     yield _item(name.lstrip("/").removeprefix(f"{path.strip('/')}/"), facts)
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Read objects by ranges, several at once."""
         store = await self._store(base)
 
-        async def act(item: Item) -> None:
+        async def act(item: TransferItem) -> None:
             path = _path(base.join(item.name))
             at = settle.arrived(item, folder)
             target = await asyncio.to_thread(os.open, os.path.join(folder, item.name), _NEW, 0o600)
@@ -89,12 +89,12 @@ class Objects:
 
         await each(items, act, _AT_ONCE)
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Put objects; each appears whole."""
         allow.check(self._allowed, base, write=True)
         store = await self._store(base)
 
-        async def act(item: Item) -> None:
+        async def act(item: TransferItem) -> None:
             await _call(base, _put, store, folder, item.name, _path(base.join(item.name)))
 
         await each(items, act, _AT_ONCE)
@@ -156,10 +156,10 @@ def _path(url: Url) -> str:
     return f"{url.host}{url.path}".rstrip("/") if url.host else url.path.rstrip("/") or "/"
 
 
-def _item(name: str, facts: dict[str, Any]) -> Item:
+def _item(name: str, facts: dict[str, Any]) -> TransferItem:
     when = facts.get("LastModified") or facts.get("created") or facts.get("mtime")
     moment = when.replace(tzinfo=when.tzinfo or UTC) if isinstance(when, datetime) else None
-    return Item(
+    return TransferItem(
         name=name,
         size=int(facts["size"]),
         mtime=int(moment.timestamp()) * 1_000_000_000 if moment else 0,
@@ -167,5 +167,5 @@ def _item(name: str, facts: dict[str, Any]) -> Item:
     )
 
 
-async def _one(item: Item) -> AsyncGenerator[Item, None]:
+async def _one(item: TransferItem) -> AsyncGenerator[TransferItem, None]:
     yield item

@@ -17,10 +17,10 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.data.transfer import allow, program, trouble
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.keys import NONE, Keys
+from pilotage.data.transfer.keys import NONE, Credentials
 from pilotage.data.transfer.kind import sftp
-from pilotage.data.transfer.model import Flags, Item, Listing
-from pilotage.data.transfer.program import Said
+from pilotage.data.transfer.model import Flags, TransferItem, TransferListing
+from pilotage.data.transfer.program import ProgramResult
 from pilotage.data.transfer.url import Url
 
 _LINE = re.compile(
@@ -43,14 +43,14 @@ class Rsync:
 
     flags: ClassVar[Flags] = Flags(checksum=True, atomic=True, times=True)
 
-    def __init__(self, allowed: Allowed, keys: Keys = NONE) -> None:
+    def __init__(self, allowed: Allowed, keys: Credentials = NONE) -> None:
         self._allowed = allowed
         self._keys = keys
 
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def look(self, url: Url) -> Listing:
+    async def look(self, url: Url) -> TransferListing:
         """Find out what is there: the first line of a listing tells a folder from a file."""
         await self._check(url)
         lines = self._list(url, [])
@@ -58,13 +58,13 @@ class Rsync:
         if not first:
             raise errors.NotFound(f"nothing is at {url}")
         if first[0][0] == b"d":
-            return Listing(url, folder=True, items=self._walk(url))
+            return TransferListing(url, folder=True, items=self._walk(url))
         above, name = url.above
         _, item = first[0]
-        only = Item(name, item.size, mtime=item.mtime, executable=item.executable)
-        return Listing(above, folder=False, items=_one(only))
+        only = TransferItem(name, item.size, mtime=item.mtime, executable=item.executable)
+        return TransferListing(above, folder=False, items=_one(only))
 
-    async def _walk(self, url: Url) -> AsyncGenerator[Item, None]:
+    async def _walk(self, url: Url) -> AsyncGenerator[TransferItem, None]:
         listed = self._list(url.join(""), ["--recursive", "--links"])
         async with contextlib.aclosing(listed):
             async for kind, item in listed:
@@ -76,14 +76,16 @@ class Rsync:
                         hint="rsync cannot tell where a link leads: only files are taken",
                     )
 
-    async def _list(self, url: Url, ways: list[str]) -> AsyncGenerator[tuple[bytes, Item], None]:
+    async def _list(
+        self, url: Url, ways: list[str]
+    ) -> AsyncGenerator[tuple[bytes, TransferItem], None]:
         argv = [
             "rsync", "--list-only", "--no-motd", "--8-bit-output", "--no-human-readable", *_SECONDS,
             *ways, *self._ways(url), "--", _place(url),
         ]  # fmt: skip
         async with contextlib.aclosing(program.lines(argv)) as lines:
             async for line in lines:
-                if isinstance(line, Said):
+                if isinstance(line, ProgramResult):
                     self._judge(line, url)
                 elif found := _LINE.fullmatch(line):
                     yield found["kind"], _item(found)
@@ -91,8 +93,8 @@ class Rsync:
                     said = text.show(line.decode("utf-8", "replace"))
                     raise errors.Unavailable(f"rsync lists what is not understood: {said!r}")
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
-        """Fetch files by one call; a beginning that is there is gone on with."""
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
+        """Fetch files by one call; partial files are resumed."""
         await self._check(base)
         top, below = base, ""
         if base.scheme == "rsync":
@@ -103,7 +105,7 @@ class Rsync:
         ways = ["--inplace", "--partial"]
         await self._move(base, listed, ways, [_place(top.join("")), folder])
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Send files by one call; rsync renames each when it is complete."""
         allow.check(self._allowed, base, write=True)
         await self._check(base)
@@ -124,7 +126,7 @@ class Rsync:
             return ["--protect-args", "--rsh", shlex.join(sftp.command(url, self._keys)[:-4])]
         return ["--password-file", self._keys.password] if self._keys.password else []
 
-    def _judge(self, said: Said, url: Url) -> None:
+    def _judge(self, said: ProgramResult, url: Url) -> None:
         if said.status == 0:
             return
         if said.status == _CREDENTIAL and "auth" in said.words:
@@ -158,14 +160,14 @@ def _bytes(name: str) -> bytes:
     return b"./" + name.encode("utf-8", "surrogateescape")
 
 
-def _item(found: re.Match[bytes]) -> Item:
+def _item(found: re.Match[bytes]) -> TransferItem:
     raw = _ESCAPED.sub(lambda code: bytes([int(code[1], 8)]), found["name"])
     when = datetime.strptime(found["time"].decode(), "%Y/%m/%d %H:%M:%S").replace(tzinfo=UTC)
     name = raw.decode("utf-8", "surrogateescape")
     size = int(re.sub(rb"\D", b"", found["size"]))
     mtime = int(when.timestamp()) * 1_000_000_000
-    return Item(name, size, mtime=mtime, executable=found["mode"][2:3] in (b"x", b"s"))
+    return TransferItem(name, size, mtime=mtime, executable=found["mode"][2:3] in (b"x", b"s"))
 
 
-async def _one(item: Item) -> AsyncGenerator[Item, None]:
+async def _one(item: TransferItem) -> AsyncGenerator[TransferItem, None]:
     yield item

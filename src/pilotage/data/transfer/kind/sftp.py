@@ -17,10 +17,15 @@ from typing import ClassVar
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import allow, program, trouble
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.keys import NONE, Keys
+from pilotage.data.transfer.keys import NONE, Credentials
 from pilotage.data.transfer.kind import sftp_wire
-from pilotage.data.transfer.kind.sftp_wire import BLOCK, Facts, Gone, Wire
-from pilotage.data.transfer.model import Flags, Item, Listing, each
+from pilotage.data.transfer.kind.sftp_wire import (
+    BLOCK,
+    ConnectionEnded,
+    FileAttributes,
+    SftpConnection,
+)
+from pilotage.data.transfer.model import Flags, TransferItem, TransferListing, each
 from pilotage.data.transfer.url import Url
 
 #: Files that are under way at once; small ones would wait for the network otherwise.
@@ -36,7 +41,7 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def command(url: Url, keys: Keys = NONE) -> list[str]:
+def command(url: Url, keys: Credentials = NONE) -> list[str]:
     """Build the call of `ssh` that leads to a host's SFTP."""
     argv = ["ssh", *(["-F", keys.ssh_config] if keys.ssh_config else [])]
     for option in _OPTIONS:
@@ -51,12 +56,12 @@ class Sftp:
 
     flags: ClassVar[Flags] = Flags(atomic=True, times=True, steady=True)
 
-    def __init__(self, allowed: Allowed, keys: Keys = NONE) -> None:
+    def __init__(self, allowed: Allowed, keys: Credentials = NONE) -> None:
         self._allowed = allowed
         self._keys = keys
         self._stack = contextlib.AsyncExitStack()
         self._said: asyncio.Task[str] | None = None
-        self._wire: Wire | None = None
+        self._wire: SftpConnection | None = None
         self._place: tuple[str, int, str] | None = None
 
     async def close(self) -> None:
@@ -64,17 +69,17 @@ class Sftp:
         self._wire = None
         await self._stack.aclose()
 
-    async def look(self, url: Url) -> Listing:
+    async def look(self, url: Url) -> TransferListing:
         """Find out what is there."""
         async with self._trouble(url):
             wire = await self._connection(url)
             facts = await wire.facts(_path(url), follow=True)
             if stat.S_ISDIR(facts.mode):
-                return Listing(url, folder=True, items=self._walk(url))
+                return TransferListing(url, folder=True, items=self._walk(url))
             above, name = url.above
-            return Listing(above, folder=False, items=_one(_item(name, facts, url)))
+            return TransferListing(above, folder=False, items=_one(_item(name, facts, url)))
 
-    async def _walk(self, url: Url) -> AsyncGenerator[Item, None]:
+    async def _walk(self, url: Url) -> AsyncGenerator[TransferItem, None]:
         async with self._trouble(url):
             wire = await self._connection(url)
             top = await wire.real(_path(url))
@@ -94,7 +99,7 @@ class Sftp:
                     else:
                         yield _item(path, facts, url)
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Read files, several at once."""
         async with self._trouble(base):
             wire = await self._connection(base)
@@ -102,7 +107,7 @@ class Sftp:
                 items, lambda one: _fetch(wire, _path(base.join(one.name)), one, folder), _AT_ONCE
             )
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Write files to temporary names, and rename them."""
         allow.check(self._allowed, base, write=True)
         async with self._trouble(base):
@@ -124,7 +129,7 @@ class Sftp:
                 with contextlib.suppress(errors.NotFound):
                     await wire.rename(path, hidden)
 
-    async def _connection(self, url: Url) -> Wire:
+    async def _connection(self, url: Url) -> SftpConnection:
         place = (url.host, url.port, url.user)
         if self._wire is not None and self._wire.good and self._place == place:
             return self._wire
@@ -137,7 +142,7 @@ class Sftp:
         self._said = asyncio.create_task(program.words(process))
         assert process.stdout is not None  # noqa: S101 - asked for above
         assert process.stdin is not None  # noqa: S101 - asked for above
-        wire = Wire(process.stdout, process.stdin)
+        wire = SftpConnection(process.stdout, process.stdin)
         self._stack.push_async_callback(wire.end)
         await wire.begin()
         self._wire, self._place = wire, place
@@ -145,17 +150,17 @@ class Sftp:
 
     @contextlib.asynccontextmanager
     async def _trouble(self, url: Url) -> AsyncIterator[None]:
-        """Say why a connection ended, as `ssh` does."""
+        """Return why a connection ended, as `ssh` does."""
         try:
             yield
-        except Gone as error:
+        except ConnectionEnded as error:
             said = self._said
             await self.close()
             words = await said if said is not None else ""
             raise trouble.of_words(f"{url.place} by SFTP", words or str(error)) from error
 
 
-async def _clear(wire: Wire, top: str) -> None:
+async def _clear(wire: SftpConnection, top: str) -> None:
     """Remove a folder, the deepest part first; no link is followed."""
     try:
         if not stat.S_ISDIR((await wire.facts(top)).mode):
@@ -178,7 +183,7 @@ async def _clear(wire: Wire, top: str) -> None:
         await wire.remove_folder(folder)
 
 
-async def _linked(wire: Wire, top: str, name: str) -> Facts:
+async def _linked(wire: SftpConnection, top: str, name: str) -> FileAttributes:
     """Take a link to a file of the same tree for that file, and no other link for anything."""
     real = await wire.real(_join(top, name))
     if real.startswith(f"{top.rstrip('/')}/"):
@@ -188,7 +193,7 @@ async def _linked(wire: Wire, top: str, name: str) -> Facts:
     raise errors.Denied(f"{text.show(name)} is a link that leads out, to a folder or nowhere")
 
 
-async def _fetch(wire: Wire, path: str, item: Item, folder: str) -> None:
+async def _fetch(wire: SftpConnection, path: str, item: TransferItem, folder: str) -> None:
     handle = await wire.open(path, sftp_wire.READ)
     try:
         before = await wire.facts_of(handle)
@@ -212,7 +217,7 @@ async def _fetch(wire: Wire, path: str, item: Item, folder: str) -> None:
             await wire.close(handle)
 
 
-async def _stretch(wire: Wire, handle: bytes, at: int, length: int) -> bytes:
+async def _stretch(wire: SftpConnection, handle: bytes, at: int, length: int) -> bytes:
     """Read a stretch of a file by many requests; it ends at the first that brings less."""
     if length <= 0:
         return b""
@@ -226,7 +231,7 @@ async def _stretch(wire: Wire, handle: bytes, at: int, length: int) -> bytes:
     return bytes(found)
 
 
-async def _send(wire: Wire, path: str, item: Item, folder: str) -> None:
+async def _send(wire: SftpConnection, path: str, item: TransferItem, folder: str) -> None:
     above, _, _ = path.rpartition("/")
     aside = f"{above}/.{secrets.token_hex(8)}.part"
     flags = sftp_wire.WRITE | sftp_wire.CREATE | sftp_wire.EXCLUSIVE
@@ -245,12 +250,12 @@ async def _send(wire: Wire, path: str, item: Item, folder: str) -> None:
         await wire.close(handle)
         await wire.rename(aside, path)
     except errors.PilotageError:
-        with contextlib.suppress(errors.PilotageError, Gone):
+        with contextlib.suppress(errors.PilotageError, ConnectionEnded):
             await wire.remove(aside)
         raise
 
 
-async def _make_folders(wire: Wire, path: str) -> None:
+async def _make_folders(wire: SftpConnection, path: str) -> None:
     try:
         facts = await wire.facts(path, follow=True)
     except errors.NotFound:
@@ -269,19 +274,19 @@ def _open(path: str) -> int:
     return os.open(path, _NEW, 0o600)
 
 
-async def _one(item: Item) -> AsyncGenerator[Item, None]:
+async def _one(item: TransferItem) -> AsyncGenerator[TransferItem, None]:
     yield item
 
 
-def _item(name: str, facts: Facts, url: Url) -> Item:
+def _item(name: str, facts: FileAttributes, url: Url) -> TransferItem:
     if not stat.S_ISREG(facts.mode):
         raise errors.Denied(f"{text.show(name)} at {url} is neither a file nor a folder")
     executable = bool(facts.mode & 0o100)
-    return Item(name=name, size=facts.size, mtime=facts.mtime, executable=executable)
+    return TransferItem(name=name, size=facts.size, mtime=facts.mtime, executable=executable)
 
 
 def _path(url: Url) -> str:
-    """Say a path as the server knows it; `/~/` is the home of the user."""
+    """Return a path as the server knows it; `/~/` is the home of the user."""
     plain = url.path.rstrip("/") or "/"
     return plain[3:] or "." if plain.startswith("/~/") or plain == "/~" else plain
 

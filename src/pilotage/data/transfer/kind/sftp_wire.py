@@ -26,19 +26,19 @@ READ, WRITE, CREATE, TRUNCATE, EXCLUSIVE = 1, 2, 8, 16, 32
 _SIZE, _OWNER, _MODE, _TIMES, _MORE = 1, 2, 4, 8, 0x80000000
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What a server says of a file."""
+class FileAttributes(msgspec.Struct, frozen=True):
+    """The attributes of a file at a server."""
 
     size: int = -1
     mode: int = 0
     mtime: int = 0
 
 
-class Gone(Exception):
+class ConnectionEnded(Exception):
     """The connection has ended."""
 
 
-class Wire:
+class SftpConnection:
     """One connection; any number of requests may be under way."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +54,7 @@ class Wire:
         self._send(_INIT, struct.pack(">I", 3))
         kind, body = await self._message()
         if kind != _VERSION:
-            raise Gone("the server does not speak SFTP")
+            raise ConnectionEnded("the server does not speak SFTP")
         at = 4
         while at < len(body):
             name, at = _string(body, at)
@@ -77,11 +77,11 @@ class Wire:
 
     # -- what can be asked -----------------------------------------------------------------------
 
-    async def facts(self, path: str, *, follow: bool = False) -> Facts:
+    async def facts(self, path: str, *, follow: bool = False) -> FileAttributes:
         """Ask what is at a path."""
         return _facts(await self._ask(_STAT if follow else _LSTAT, _pack(path), path, _ATTRS), 0)[0]
 
-    async def facts_of(self, handle: bytes) -> Facts:
+    async def facts_of(self, handle: bytes) -> FileAttributes:
         """Ask about an open file."""
         return _facts(await self._ask(_FSTAT, _bytes(handle), "a file", _ATTRS), 0)[0]
 
@@ -90,10 +90,10 @@ class Wire:
         body = await self._ask(_REALPATH, _pack(path), path, _NAME)
         return _text(_string(body, 4)[0])
 
-    async def list(self, path: str) -> Sequence[tuple[str, Facts]]:
+    async def list(self, path: str) -> Sequence[tuple[str, FileAttributes]]:
         """List a folder."""
         handle = await self._handle(_OPENDIR, _pack(path), path)
-        found: list[tuple[str, Facts]] = []
+        found: list[tuple[str, FileAttributes]] = []
         try:
             while (body := await self._more(_READDIR, _bytes(handle), path)) is not None:
                 (count,), at = struct.unpack_from(">I", body), 4
@@ -167,7 +167,7 @@ class Wire:
 
     async def _more(self, kind: int, ask: bytes, what: str, expected: int = _NAME) -> bytes | None:
         if not self.good:
-            raise Gone
+            raise ConnectionEnded
         self._next = (self._next + 1) & 0xFFFFFFFF
         answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self._waiting[self._next] = answer
@@ -177,7 +177,7 @@ class Wire:
         if got == expected != _STATUS:
             return body
         if got != _STATUS:
-            raise Gone("the server answers what is not understood")
+            raise ConnectionEnded("the server answers what is not understood")
         (code,) = struct.unpack_from(">I", body)
         if code == _OK and expected == _STATUS:
             return body
@@ -193,14 +193,14 @@ class Wire:
             (length,) = struct.unpack(">I", await self._reader.readexactly(4))
             if not 1 <= length <= _LONGEST:
                 # Whatever a login script prints arrives here as a length.
-                raise Gone("the server does not speak SFTP")
+                raise ConnectionEnded("the server does not speak SFTP")
             data = await self._reader.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise Gone("the connection was lost") from error
+            raise ConnectionEnded("the connection was lost") from error
         return data[0], data[1:]
 
     async def _listen(self) -> None:
-        error: Exception = Gone("the connection was lost")
+        error: Exception = ConnectionEnded("the connection was lost")
         try:
             while True:
                 kind, body = await self._message()
@@ -208,7 +208,7 @@ class Wire:
                 answer = self._waiting.pop(number, None)
                 if answer is not None and not answer.done():
                     answer.set_result((kind, body[4:]))
-        except (Gone, struct.error) as found:
+        except (ConnectionEnded, struct.error) as found:
             error = found
         finally:
             for answer in self._waiting.values():
@@ -251,7 +251,7 @@ def _string(body: bytes, at: int) -> tuple[bytes, int]:
     return body[at + 4 : end], end
 
 
-def _facts(body: bytes, at: int) -> tuple[Facts, int]:
+def _facts(body: bytes, at: int) -> tuple[FileAttributes, int]:
     (flags,) = struct.unpack_from(">I", body, at)
     at += 4
     size, mode, mtime = -1, 0, 0
@@ -271,4 +271,4 @@ def _facts(body: bytes, at: int) -> tuple[Facts, int]:
         at += 4
         for _ in range(2 * count):
             _, at = _string(body, at)
-    return Facts(size, mode, mtime * 1_000_000_000), at
+    return FileAttributes(size, mode, mtime * 1_000_000_000), at

@@ -19,9 +19,9 @@ from typing import ClassVar
 from pilotage.base import errors, text
 from pilotage.data.transfer import allow, program, settle, trouble
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.keys import NONE, Keys
-from pilotage.data.transfer.model import Flags, Item, Listing
-from pilotage.data.transfer.program import Said
+from pilotage.data.transfer.keys import NONE, Credentials
+from pilotage.data.transfer.model import Flags, TransferItem, TransferListing
+from pilotage.data.transfer.program import ProgramResult
 from pilotage.data.transfer.url import Url
 
 _LINE = re.compile(
@@ -29,7 +29,7 @@ _LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?P<name>.+)"
 )
 _AT_ONCE = "8"
-#: A file of so many bytes is worth a process of its own that goes on with it.
+#: Files of at least this size are resumed, each by a process of its own.
 _BIG = 64 << 20
 #: Seconds; by default the client is patient for half an hour.
 _PATIENCE = {
@@ -45,7 +45,7 @@ class Xrootd:
 
     flags: ClassVar[Flags] = Flags(atomic=True)
 
-    def __init__(self, allowed: Allowed, keys: Keys = NONE) -> None:
+    def __init__(self, allowed: Allowed, keys: Credentials = NONE) -> None:
         self._allowed = allowed
         self._env = dict(_PATIENCE)
         if keys.token:
@@ -57,7 +57,7 @@ class Xrootd:
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def look(self, url: Url) -> Listing:
+    async def look(self, url: Url) -> TransferListing:
         """Find out what is there."""
         await self._check(url)
         path = url.path.rstrip("/") or "/"
@@ -66,15 +66,15 @@ class Xrootd:
             name, _, value = line.partition(":")
             facts[name.strip()] = value.strip()
         if "IsDir" in facts.get("Flags", ""):
-            return Listing(url, folder=True, items=self._walk(url, path))
+            return TransferListing(url, folder=True, items=self._walk(url, path))
         above, name = url.above
         try:
-            item = Item(name, int(facts["Size"]), mtime=_moment(facts["MTime"]))
+            item = TransferItem(name, int(facts["Size"]), mtime=_moment(facts["MTime"]))
         except (KeyError, ValueError) as error:
             raise errors.Unavailable(f"{url}: the answer is not understood") from error
-        return Listing(above, folder=False, items=_one(item))
+        return TransferListing(above, folder=False, items=_one(item))
 
-    async def _walk(self, url: Url, path: str) -> AsyncGenerator[Item, None]:
+    async def _walk(self, url: Url, path: str) -> AsyncGenerator[TransferItem, None]:
         listed = self._lines(url, ["ls", "-l", "-R", path])
         async with contextlib.aclosing(listed):
             async for line in listed:
@@ -85,7 +85,7 @@ class Xrootd:
                     continue
                 # Some versions write whole paths, some those below what was asked for.
                 name = found["name"].removeprefix(f"{path.rstrip('/')}/")
-                yield Item(
+                yield TransferItem(
                     name, int(found["size"]), mtime=_moment(found["time"]),
                     executable=found["mode"][2] == "x",
                 )  # fmt: skip
@@ -94,12 +94,12 @@ class Xrootd:
         argv = ["xrdfs", _server(url), *words]
         async with contextlib.aclosing(program.lines(argv, env=self._env)) as lines:
             async for line in lines:
-                if isinstance(line, Said):
+                if isinstance(line, ProgramResult):
                     _judge(line, url)
                 elif line.strip():
                     yield line.decode("utf-8", "surrogateescape")
 
-    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Fetch files: small ones by folder, large ones each by itself."""
         await self._check(base)
         groups: dict[str, list[str]] = defaultdict(list)
@@ -113,7 +113,7 @@ class Xrootd:
         for below, places in groups.items():
             await self._copy_all(base, places, f"{os.path.join(folder, below).rstrip('/')}/", [])
 
-    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+    async def send(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Send files; the server keeps one only when it is complete."""
         allow.check(self._allowed, base, write=True)
         await self._check(base)
@@ -146,7 +146,7 @@ class Xrootd:
         await allow.check_addresses(self._allowed, url)
 
 
-def _judge(said: Said, url: Url) -> None:
+def _judge(said: ProgramResult, url: Url) -> None:
     if said.status:
         raise trouble.of_words(f"{url.place} by XRootD", said.words)
 
@@ -167,5 +167,5 @@ def _moment(said: str) -> int:
     return int(when.timestamp()) * 1_000_000_000
 
 
-async def _one(item: Item) -> AsyncGenerator[Item, None]:
+async def _one(item: TransferItem) -> AsyncGenerator[TransferItem, None]:
     yield item

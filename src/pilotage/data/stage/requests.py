@@ -1,4 +1,4 @@
-"""A queue whose channel takes all that waits each time it is free."""
+"""Queue of staging requests, its reused channel, and its progress meter."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 
-class Wish(Generic[K, R]):
-    """Something asked for, by one or by many."""
+class StagingRequest(Generic[K, R]):
+    """A request that callers may share."""
 
     def __init__(self, key: K) -> None:
         self.key = key
         self.future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        # All who asked may have gone when it fails.
+        # All callers may have gone when it fails.
         self.future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def grant(self, result: R) -> None:
-        """Answer all who asked."""
+        """Answer all callers."""
         if not self.future.done():
             self.future.set_result(result)
 
     def refuse(self, error: BaseException) -> None:
-        """Tell all who asked why not."""
+        """Fail all callers with an error."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
-class Lane(Generic[K, R]):
-    """Carries wishes in rounds; who asks for what is on its way already waits for the same."""
+class RequestQueue(Generic[K, R]):
+    """Serves requests in rounds; equal requests share one result."""
 
-    def __init__(self, carry: Callable[[list[Wish[K, R]]], Awaitable[None]]) -> None:
+    def __init__(self, carry: Callable[[list[StagingRequest[K, R]]], Awaitable[None]]) -> None:
         self._carry = carry
-        self._asked: dict[K, Wish[K, R]] = {}
-        self._waiting: list[Wish[K, R]] = []
+        self._asked: dict[K, StagingRequest[K, R]] = {}
+        self._waiting: list[StagingRequest[K, R]] = []
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, key: K) -> asyncio.Future[R]:
-        """Wish for something; the future is shared and must not be cancelled."""
+        """Queue a request; the future is shared and must not be cancelled."""
         if key not in self._asked:
-            wish: Wish[K, R] = Wish(key)
+            wish: StagingRequest[K, R] = StagingRequest(key)
             wish.future.add_done_callback(lambda _: self._asked.pop(key, None))
             self._asked[key] = wish
             self._waiting.append(wish)
@@ -71,7 +71,7 @@ class Lane(Generic[K, R]):
         finally:
             self._task = None
 
-    async def _round(self, wishes: list[Wish[K, R]]) -> None:
+    async def _round(self, wishes: list[StagingRequest[K, R]]) -> None:
         failure: BaseException = errors.Unavailable("the transfer was given up")
         try:
             await self._carry(wishes)
@@ -86,8 +86,8 @@ class Lane(Generic[K, R]):
 _STAY_S = 5.0
 
 
-class Stream(Protocol):
-    """What can be used again."""
+class Reusable(Protocol):
+    """A stream that can be used again."""
 
     @property
     def good(self) -> bool:
@@ -99,10 +99,10 @@ class Stream(Protocol):
     async def __aexit__(self, kind: type[BaseException] | None, *more: object) -> None: ...
 
 
-S = TypeVar("S", bound=Stream)
+S = TypeVar("S", bound=Reusable)
 
 
-class Spare(Generic[S]):
+class IdleChannel(Generic[S]):
     """Opens a channel when one is needed; one at a time uses it."""
 
     def __init__(self, make: Callable[[], S]) -> None:
@@ -154,8 +154,8 @@ class Spare(Generic[S]):
             task.exception()
 
 
-class Meter:
-    """Counts bytes; begins anew when nothing is on its way."""
+class ProgressMeter:
+    """Counts bytes; starts from zero when nothing is on its way."""
 
     def __init__(self, report: Report | None) -> None:
         self._report = report

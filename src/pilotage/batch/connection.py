@@ -1,4 +1,4 @@
-"""A site as the hub sees it: one program of ours at its login node, kept alive and spoken to."""
+"""The connection to a site: one login helper, kept alive and called."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import anyio
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock, WallClock, dice
-from pilotage.batch.gate import Gate
-from pilotage.batch.login import Boot, Hand, Hello, News
-from pilotage.batch.model import Site
+from pilotage.batch.limits import CommandLimits
+from pilotage.batch.login import HelperInfo, HelperStart, LoginHelper, News
+from pilotage.batch.model import SiteSettings
 from pilotage.batch.shell.model import Shell
-from pilotage.batch.system.model import Call, Said
+from pilotage.batch.system.model import BatchCommand, Output
 
 #: What is allowed beyond a command's own time for its answer to arrive.
 _GRACE_S = 15.0
@@ -32,13 +32,13 @@ _LOOK_S, _ANYWAY_S = 2.0, 900.0
 _TRIES, _TRY_S = 5, 1.0
 
 
-class Remote:
+class SiteConnection:
     """One site: `keep` holds the connection, everything else uses it."""
 
     def __init__(
         self,
         name: str,
-        site: Site,
+        site: SiteSettings,
         shell: Shell,
         program: bytes,
         folder: str,
@@ -50,22 +50,22 @@ class Remote:
         self.name = name
         self.site = site
         self.shell = shell
-        self.gate = Gate(
+        self.gate = CommandLimits(
             name, at_once=site.at_once, per_second=site.per_second, clock=clock, chance=chance
         )
-        #: Hears of what happened at the site.
-        self.on_news: News = _nobody
+        #: Receives messages from the site.
+        self.on_news: News = _ignore
         #: What is wrong, for people; empty if nothing is.
         self.trouble = "not connected yet"
-        #: Since when it is as it is.
+        #: Time of the last change.
         self.since = 0.0
-        self.hello = Hello()
-        self._boot = Boot(name, site.python, folder, program)
+        self.hello = HelperInfo()
+        self._boot = HelperStart(name, site.python, folder, program)
         self._clock = clock or WallClock()
         self._chance = chance or dice()
-        self._hand: Hand | None = None
+        self._helper: LoginHelper | None = None
         self._ready = asyncio.Event()
-        self._asking: dict[Call, asyncio.Task[Said]] = {}
+        self._asking: dict[BatchCommand, asyncio.Task[Output]] = {}
         self._channels: set[asyncio.Task[int]] = set()
         self._doubts: asyncio.Task[None] | None = None
 
@@ -79,25 +79,25 @@ class Remote:
         """The call of our program at the site, once there was a connection."""
         return (self.site.python, f"{self.hello.root}/bin/{self._boot.digest}.pyz")
 
-    async def ready(self) -> Hello:
+    async def ready(self) -> HelperInfo:
         """Wait until there is a connection."""
         await self._ready.wait()
         return self.hello
 
-    # -- what is asked of it ---------------------------------------------------------------------
+    # -- calls ------------------------------------------------------------------------------------
 
     async def run(
         self,
-        call: Call,
+        call: BatchCommand,
         *,
         timeout: float = _CALL_S,  # noqa: ASYNC109 - it is the site that counts it
         folder: str = "",
         ask: bool = False,
-    ) -> Said:
+    ) -> Output:
         """Run a command of the batch system.
 
         `Unavailable` means that it was certainly not run, `Unsure` that it may have been.
-        With `ask` it changes nothing, so that one answer is enough for all who ask at once.
+        With `ask` it changes nothing, and concurrent callers share one answer.
         """
         if not ask:
             return await self._run(call, timeout, folder)
@@ -108,12 +108,12 @@ class Remote:
             task.add_done_callback(lambda done: self._answered(call, done))
         return await asyncio.shield(task)
 
-    def _answered(self, call: Call, done: asyncio.Task[Said]) -> None:
+    def _answered(self, call: BatchCommand, done: asyncio.Task[Output]) -> None:
         del self._asking[call]
         if not done.cancelled():
-            done.exception()  # whoever asked may have gone
+            done.exception()  # the callers may have gone
 
-    async def _run(self, call: Call, seconds: float, folder: str) -> Said:
+    async def _run(self, call: BatchCommand, seconds: float, folder: str) -> Output:
         async with self.gate.turn():
             try:
                 said = await self.call(
@@ -133,15 +133,15 @@ class Remote:
                 raise errors.Unsure(f"{self.name}: {words}")
             if said["exit"] == 0:
                 self.gate.worked()
-        return Said(said["exit"], said["out"], said.get("err", ""))
+        return Output(said["exit"], said["out"], said.get("err", ""))
 
     async def call(self, op: str, *, patience: float = _CALL_S, **values: object) -> dict[str, Any]:
-        """Ask the program at the login node."""
-        hand = self._hand
-        if hand is None:
+        """Call the login helper."""
+        helper = self._helper
+        if helper is None:
             raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
         try:
-            return await hand.ask(op, values, patience)
+            return await helper.ask(op, values, patience)
         except errors.Unsure:
             self._doubt()
             raise
@@ -149,9 +149,9 @@ class Remote:
     async def bulk(
         self, words: Sequence[str], *, stdin: int | None = None, stdout: int | None = None
     ) -> Process:
-        """Start the program once more, beside, for data; `words` follow its name.
+        """Start another process of the helper for bulk data; `words` are its arguments.
 
-        Nothing as a descriptor means a pipe of the process.
+        Without a descriptor the process gets a pipe.
         """
         if not self.up:
             raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
@@ -176,7 +176,7 @@ class Remote:
                 return process
 
     async def _place(self) -> None:
-        """Wait until one of ours has made room at the login node, or for a while."""
+        """Wait until one of our sessions at the login node has ended, or for a while."""
         if self._channels:
             await asyncio.wait(set(self._channels), return_when=asyncio.FIRST_COMPLETED)
         else:
@@ -191,8 +191,8 @@ class Remote:
             while True:
                 began = self._clock.now()
                 try:
-                    async with self.once() as hand:
-                        await hand.gone()
+                    async with self.once() as helper:
+                        await helper.gone()
                 except (errors.PilotageError, OSError) as error:
                     self._down(error)
                 if self.shell.barred:
@@ -204,25 +204,25 @@ class Remote:
                 await self.shell.close()
 
     async def _person(self) -> None:
-        """Wait until somebody has logged in, or until it is time to try anyway."""
+        """Wait until a person has logged in, or until it is time to try anyway."""
         left = _ANYWAY_S
         while left > 0 and not await self.shell.alive():
             await asyncio.sleep(_LOOK_S)
             left -= _LOOK_S
 
     @contextlib.asynccontextmanager
-    async def once(self) -> AsyncIterator[Hand]:
+    async def once(self) -> AsyncIterator[LoginHelper]:
         """Have a connection within the block, or an error that says why there is none."""
         await self.shell.connect()
-        async with self._boot.begin(self.shell, self._hear) as hand:
-            self.hello, self._hand = hand.hello, hand
+        async with self._boot.begin(self.shell, self._hear) as helper:
+            self.hello, self._helper = helper.hello, helper
             self.trouble, self.since = "", self._clock.now()
             self._ready.set()
             try:
-                yield hand
+                yield helper
             finally:
                 self._ready.clear()
-                self._hand = None
+                self._helper = None
 
     def _hear(self, news: list[dict[str, Any]]) -> None:
         self.on_news(news)
@@ -235,22 +235,22 @@ class Remote:
 
     def _doubt(self) -> None:
         """Find out whether the program still answers; let go of it if it does not."""
-        if self._hand and (self._doubts is None or self._doubts.done()):
-            self._doubts = asyncio.create_task(_prove(self._hand))
+        if self._helper and (self._doubts is None or self._doubts.done()):
+            self._doubts = asyncio.create_task(_prove(self._helper))
 
 
-async def _prove(hand: Hand) -> None:
+async def _prove(helper: LoginHelper) -> None:
     try:
-        await hand.ask("hello", {}, _GRACE_S)
+        await helper.ask("hello", {}, _GRACE_S)
     except errors.PilotageError:
-        hand.kill()
+        helper.kill()
 
 
-def _program(call: Call) -> str:
+def _program(call: BatchCommand) -> str:
     """Return the name of the program that a call is of."""
     words = (word for word in call.argv if word != "env" and not word.startswith("-"))
     return next(words, call.argv[0])
 
 
-def _nobody(_: list[dict[str, Any]]) -> None:
-    """Hear nothing."""
+def _ignore(_: list[dict[str, Any]]) -> None:
+    """Ignore messages."""

@@ -1,4 +1,4 @@
-"""When to try again: a policy, a pure decision, and the loop that carries it out."""
+"""Retries of transfers: a policy, a pure decision, and the loop that applies it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from pilotage.base import errors, units
 from pilotage.base.backoff import Backoff
 from pilotage.base.clock import Clock
-from pilotage.data.transfer.trouble import Class, classify
+from pilotage.data.transfer.trouble import ErrorClass, classify
 
 T = TypeVar("T")
 
@@ -20,8 +20,8 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 Told: TypeAlias = Callable[[errors.PilotageError], None]
 
 
-class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long and how often to try."""
+class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The number of attempts, and the pauses between them."""
 
     #: Seconds before the second attempt, and by how much each wait is longer than the last.
     delay: float = 2.0
@@ -44,7 +44,7 @@ class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """How it went so far."""
+    """Retries so far."""
 
     began: float
     #: Attempts in a row that brought nothing.
@@ -66,7 +66,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """It is over."""
+    """Stop retrying."""
 
     why: str
 
@@ -75,18 +75,18 @@ Next: TypeAlias = Again | Pause | GiveUp
 
 
 def decide(
-    patience: Patience, tried: Tried, kind: Class, *, now: float, dice: random.Random,
+    patience: RetryPolicy, tried: Tried, kind: ErrorClass, *, now: float, dice: random.Random,
     progress: bool = False,
 ) -> Next:  # fmt: skip
-    """Say what follows a failure; `progress` means that some bytes have arrived for good."""
+    """Return what follows a failure; `progress` means that some bytes have arrived for good."""
     end = tried.began + patience.deadline
-    if kind is Class.PERMANENT:
+    if kind is ErrorClass.PERMANENT:
         return GiveUp("trying again is of no use")
     if now >= end:
         return GiveUp(f"the deadline of {units.for_people(patience.deadline)} has passed")
     futile = 0 if progress else tried.futile + 1
     after = Tried(tried.began, futile)
-    if kind is Class.CREDENTIAL:
+    if kind is ErrorClass.CREDENTIAL:
         # Asking with the same credential over and over gets an account locked.
         return Pause(end, Tried(tried.began, tried.futile))
     if futile >= patience.attempts:
@@ -97,15 +97,15 @@ def decide(
     return Again(at, after)
 
 
-class Steps(msgspec.Struct):
-    """How far an attempt got; who carries it out counts here."""
+class AttemptProgress(msgspec.Struct):
+    """Progress of an attempt, counted by the transfer."""
 
     #: Bytes and files that have arrived for good.
     moved: int = 0
 
 
 async def persist(
-    act: Callable[[Steps], Awaitable[T]], patience: Patience, *, clock: Clock,
+    act: Callable[[AttemptProgress], Awaitable[T]], patience: RetryPolicy, *, clock: Clock,
     dice: random.Random, sleep: Sleep = asyncio.sleep,
     credential: Callable[[], object] = lambda: None, told: Told = lambda _: None,
 ) -> T:  # fmt: skip
@@ -115,7 +115,7 @@ async def persist(
     """
     tried = Tried(clock.now())
     while True:
-        steps, seen = Steps(), credential()
+        steps, seen = AttemptProgress(), credential()
         try:
             return await act(steps)
         except errors.PilotageError as error:
@@ -127,7 +127,7 @@ async def persist(
                 told(error)
             match after:
                 case GiveUp():
-                    if kind is not Class.PERMANENT:
+                    if kind is not ErrorClass.PERMANENT:
                         error.add_note(after.why)
                     raise
                 case Again():

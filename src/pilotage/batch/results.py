@@ -1,4 +1,4 @@
-"""How a job at a site ended: by its own evidence, else by the scheduler's word, else it is lost."""
+"""Ends of batch jobs: classified by their evidence or the scheduler, and their results fetched."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.batch import job
-from pilotage.batch.held import House, Telling
-from pilotage.batch.job import Guest, Room
-from pilotage.batch.remote import Remote
-from pilotage.batch.submission import End
-from pilotage.batch.system.model import Cause, Item
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.held import HeldJobs, ProgressWriter
+from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.submission import TaskEnd
+from pilotage.batch.system.model import BatchItem, EndCause
 from pilotage.job import outcome, retry
 from pilotage.job.model import State
 from pilotage.run.model import Ending
 from pilotage.run.outcome import classify
 
-#: What the scheduler says of ends that are the job's own, in words.
+#: Messages for ends that the job itself caused, as the scheduler reports them.
 OWN = {
-    Cause.MEMORY: "it used more memory than it had asked for",
-    Cause.TIMEOUT: "it used up its wall time",
+    EndCause.MEMORY: "it used more memory than it had asked for",
+    EndCause.TIMEOUT: "it used up its wall time",
 }
-#: And of those that are nobody's fault: the job is tried again.
+#: Messages for ends that the job did not cause: it is retried.
 LOST = {
-    Cause.NODE: "its node failed",
-    Cause.PREEMPTED: "its place was given to another job",
-    Cause.SIGNALLED: "it was killed from outside",
-    Cause.UNKNOWN: "the batch system does not say how it ended",
+    EndCause.NODE: "its node failed",
+    EndCause.PREEMPTED: "its place was given to another job",
+    EndCause.SIGNALLED: "it was killed from outside",
+    EndCause.UNKNOWN: "the batch system does not say how it ended",
 }
 #: What the scheduler calls an end, and what that is for us; any other is a loss.
 _CAUSES = {
-    Cause.MEMORY: outcome.Cause.MEMORY,
-    Cause.TIMEOUT: outcome.Cause.TIMEOUT,
-    Cause.NODE: outcome.Cause.NODE,
-    Cause.PREEMPTED: outcome.Cause.PREEMPTED,
-    Cause.SIGNALLED: outcome.Cause.KILLED,
-    Cause.CANCELLED: outcome.Cause.CANCELLED,
+    EndCause.MEMORY: outcome.Cause.MEMORY,
+    EndCause.TIMEOUT: outcome.Cause.TIMEOUT,
+    EndCause.NODE: outcome.Cause.NODE,
+    EndCause.PREEMPTED: outcome.Cause.PREEMPTED,
+    EndCause.SIGNALLED: outcome.Cause.KILLED,
+    EndCause.CANCELLED: outcome.Cause.CANCELLED,
 }
 #: What the scheduler may tell of an end from outside of which there is evidence.
-_TOLD = {*OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
+_TOLD = {*OWN, EndCause.NODE, EndCause.PREEMPTED, EndCause.CANCELLED}
 
 
-def judge(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
-    """Say what the end of a batch job means for its job; `stopping` says why it was called off."""
+def judge(one: BatchJob, end: TaskEnd, stopping: str) -> retry.AttemptEnd:
+    """Return what the end of a batch job means for its job; `stopping` is why it was cancelled."""
     if end.evidence is not None:
         try:
             return _by_evidence(one, end, stopping)
@@ -65,7 +65,7 @@ def judge(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
     return _by_scheduler(end.item, never=end.never)
 
 
-def _by_evidence(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
+def _by_evidence(one: BatchJob, end: TaskEnd, stopping: str) -> retry.AttemptEnd:
     evidence = end.evidence or {}
     found = msgspec.convert(evidence["end"], Ending, strict=False)
     outputs = evidence.get("outputs")
@@ -74,7 +74,7 @@ def _by_evidence(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
     if stopping and not judged.ok:
         return msgspec.structs.replace(judged, stopped=True, message=stopping)
     if judged.ok and outputs is None and (one.outputs or one.optional):
-        message = "its batch job died before anybody looked at its outputs"
+        message = "its batch job died before its outputs were checked"
         return msgspec.structs.replace(
             judged, ok=False, missing=(), lost=True, message=message, cause=outcome.Cause.LOST
         )
@@ -85,16 +85,16 @@ def _by_evidence(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
             call_off=told.call_off,
         )  # fmt: skip
     if judged.stopped:
-        # Nobody here asked for it: the batch system took its node away.
+        # Not stopped by us: the batch system took its node away.
         return msgspec.structs.replace(judged, stopped=False, lost=True, cause=outcome.Cause.KILLED)
     return judged
 
 
-def _by_scheduler(item: Item, never: str) -> retry.AttemptEnd:
-    cause = item.cause or Cause.UNKNOWN
+def _by_scheduler(item: BatchItem, never: str) -> retry.AttemptEnd:
+    cause = item.cause or EndCause.UNKNOWN
     said = f" ({item.words})" if item.words else ""
-    if cause is Cause.CANCELLED:
-        words = f"it was called off at the batch system{said}"
+    if cause is EndCause.CANCELLED:
+        words = f"it was cancelled at the batch system{said}"
         return retry.AttemptEnd(ok=False, message=words, cause=_CAUSES[cause], call_off=words)
     if cause in OWN and not never:
         words = f"the batch system ended it: {OWN[cause]}{said}"
@@ -111,82 +111,84 @@ _log = logging.getLogger("pilotage.batch")
 _AGAIN_S = 5.0
 
 
-class Data(Protocol):
-    """Brings what jobs read to the site, and what they leave home."""
+class JobStaging(Protocol):
+    """Stages inputs of jobs to the site, and their outputs back."""
 
     @property
     def apart(self) -> bool:
         """Whether jobs go to the batch system as soon as their own data is there."""
         ...
 
-    def brings(self, one: Guest) -> bool:
-        """Say whether anything must be at the site before a job can be submitted."""
+    def brings(self, one: BatchJob) -> bool:
+        """Return whether anything must be at the site before a job can be submitted."""
         ...
 
-    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
-        """Say whether anything must be done with what a job has left."""
+    async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
+        """Return whether anything must be done with what a job has left."""
         ...
 
-    async def bring(self, one: Guest) -> None:
-        """Have all that a job reads at the site, and note in the guest what it is."""
+    async def bring(self, one: BatchJob) -> None:
+        """Stage the inputs of a job to the site, and note them in the job."""
 
-    async def shaped(self, one: Guest) -> None:
-        """Hear that a job has got its shape: what it runs may depend on it."""
+    async def shaped(self, one: BatchJob) -> None:
+        """Note that a job has got its size: its program may depend on it."""
 
-    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
-        """Bring home what a job has left."""
+    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
+        """Fetch the outputs of a job."""
 
-    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
-        """Bring home what jobs have written to their two streams so far."""
+    async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
+        """Fetch what jobs have written to their two streams so far."""
 
-    async def leave(self, one: Guest) -> None:
+    async def leave(self, one: BatchJob) -> None:
         """Give up what was held for a job."""
 
 
-class Homing:
-    """Brings home what jobs leave, however often the way is cut."""
+class ResultFetcher:
+    """Fetches the results of jobs, and retries while the site is unreachable."""
 
-    def __init__(self, remote: Remote, house: House, data: Data, telling: Telling) -> None:
-        """Take the site, who is there, who carries, and who tells people."""
+    def __init__(
+        self, remote: SiteConnection, held: HeldJobs, data: JobStaging, progress: ProgressWriter
+    ) -> None:
+        """Take the site, its jobs, their data, and where progress is recorded."""
         self._remote = remote
-        self._house = house
+        self._held = held
         self._data = data
-        self._telling = telling
+        self._progress = progress
 
-    async def close(self, one: Guest, room: Room, end: End) -> retry.AttemptEnd:
-        """Bring home what a job left, and say what its end means."""
-        verdict = judge(one, end, self._house.stops.get(one.attempt, ""))
+    async def close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> retry.AttemptEnd:
+        """Fetch the outputs of a job, and return what its end means."""
+        verdict = judge(one, end, self._held.stops.get(one.attempt, ""))
         if end.evidence is None:
             return verdict
         work = self._home(one, room, end.evidence, verdict)
-        if (found := await self._house.while_wanted(one, work)) is not None:
+        if (found := await self._held.while_wanted(one, work)) is not None:
             return found
-        return self._called_off(one, verdict)
+        return self._cancelled(one, verdict)
 
-    def _called_off(self, one: Guest, verdict: retry.AttemptEnd) -> retry.AttemptEnd:
-        """Say what it means that nobody wants the results of a job any more."""
+    def _cancelled(self, one: BatchJob, verdict: retry.AttemptEnd) -> retry.AttemptEnd:
+        """Return the end of a job whose results are not wanted any more."""
         if not verdict.ok:
             return verdict
-        words = self._house.stops[one.attempt]
+        words = self._held.stops[one.attempt]
         return msgspec.structs.replace(
             verdict, ok=False, stopped=True, message=words, cause=outcome.Cause.STOPPED
         )
 
     async def _home(
-        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.AttemptEnd
+        self, one: BatchJob, room: ItemFolder, evidence: dict[str, Any], verdict: retry.AttemptEnd
     ) -> retry.AttemptEnd:
         while True:
             try:
                 await self._remote.ready()
                 await self._fetch(one, room, evidence, verdict)
             except errors.Unavailable as error:
-                if one.attempt in self._house.stops:
-                    return self._called_off(one, verdict)
-                await self._telling.say([one.attempt], f"its results wait: {error}")
+                if one.attempt in self._held.stops:
+                    return self._cancelled(one, verdict)
+                await self._progress.say([one.attempt], f"its results wait: {error}")
                 await asyncio.sleep(_AGAIN_S)
             except (errors.PilotageError, OSError, LookupError, TypeError, ValueError) as error:
                 # Also because of what the site says of them, which may be anything.
-                message = f"its results cannot be brought home: {error}"
+                message = f"its results cannot be fetched: {error}"
                 _log.warning("job %s: %s", one.key, message)
                 if not verdict.ok:
                     return verdict
@@ -197,12 +199,12 @@ class Homing:
                 return verdict
 
     async def _fetch(
-        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.AttemptEnd
+        self, one: BatchJob, room: ItemFolder, evidence: dict[str, Any], verdict: retry.AttemptEnd
     ) -> None:
         await self._data.logs([(one, room)])
         left = evidence.get("outputs") or {}
         if verdict.ok and not verdict.missing and await self._data.leaves(one, left):
-            await self._telling.progress([one.attempt], State.STAGING_OUT)
+            await self._progress.progress([one.attempt], State.STAGING_OUT)
             crash.point("site.staging_out")
             await self._data.home(one, room, left)
             crash.point("site.home")

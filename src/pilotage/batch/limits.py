@@ -1,4 +1,4 @@
-"""Kindness to batch systems: so many commands at once and in a second, and rest after failures."""
+"""Limits of commands to a site: concurrency, rate, and a circuit breaker after failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pilotage.base import errors, units
 from pilotage.base.clock import Clock, WallClock, dice
 
 
-class Bucket:
+class RateLimit:
     """Turns that come at a rate, a second's worth of them at once."""
 
     def __init__(self, rate: float) -> None:
@@ -30,7 +30,7 @@ class Bucket:
         return max(0.0, -self._level / self._rate)
 
 
-class Breaker:
+class CircuitBreaker:
     """Lets nothing pass after failures in a row, but for a trial now and then."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Breaker:
         self._words = ""
 
     def may(self, now: float) -> bool:
-        """Say whether something may pass; if it is a trial, it is the only one."""
+        """Return whether something may pass; if it is a trial, it is the only one."""
         if self.failures < self._most:
             return True
         if self.trial or now < self._again:
@@ -63,25 +63,25 @@ class Breaker:
         return True
 
     def worked(self) -> None:
-        """Hear that the site has answered."""
+        """Note that the site has answered."""
         self.failures, self.since, self.trial, self._words = 0, None, False, ""
 
     def failed(self, now: float, words: str = "") -> None:
-        """Hear that the site has not answered, or not well."""
+        """Note that the site has failed to answer."""
         self.failures += 1
         self.since = now if self.since is None else self.since
         self.trial, self._words = False, words
         if (over := self.failures - self._most) >= 0:
             pause = min(self._longest, self._first * 2.0 ** min(over, 20))
-            # Sites share login nodes, and hubs their habits: nobody is to come in step.
+            # Sites share login nodes, and hubs their habits: jitter keeps them out of step.
             self._again = now + pause * self._chance.uniform(0.75, 1.25)
 
     def undecided(self) -> None:
-        """Hear that a trial came to nothing; another may follow at once."""
+        """Note that a trial had no result; another may follow at once."""
         self.trial = False
 
     def says(self, now: float) -> str:
-        """Say for people why nothing passes; empty if something does."""
+        """Return why commands are blocked; empty if they are not."""
         if self.failures < self._most or self.since is None:
             return ""
         since = time.strftime("%H:%M", time.localtime(self.since))
@@ -91,8 +91,8 @@ class Breaker:
         return f"has not answered since {since}{why}; {again}"
 
 
-class Gate:
-    """The way of commands to one site."""
+class CommandLimits:
+    """Limits the commands to one site."""
 
     def __init__(
         self,
@@ -106,9 +106,9 @@ class Gate:
         """Name the site for what is said."""
         self._name = name
         self._clock = clock or WallClock()
-        self._bucket = Bucket(per_second)
+        self._bucket = RateLimit(per_second)
         self._places = asyncio.Semaphore(at_once)
-        self.breaker = Breaker(chance or dice())
+        self.breaker = CircuitBreaker(chance or dice())
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -130,13 +130,13 @@ class Gate:
                     self.breaker.undecided()
 
     def worked(self) -> None:
-        """Hear that the site has answered."""
+        """Note that the site has answered."""
         self.breaker.worked()
 
     def failed(self, words: str = "") -> None:
-        """Hear that the site has not answered, or not well."""
+        """Note that the site has failed to answer."""
         self.breaker.failed(self._clock.now(), words)
 
     def says(self) -> str:
-        """Say for people why nothing passes; empty if something does."""
+        """Return why commands are blocked; empty if they are not."""
         return self.breaker.says(self._clock.now())

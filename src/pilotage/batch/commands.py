@@ -1,4 +1,4 @@
-"""What is asked of a site on behalf of submissions, each in words that may be said again."""
+"""Commands for submissions at a site; each may be repeated."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from typing import Any
 import anyio.to_thread
 
 from pilotage.base import errors
-from pilotage.batch.remote import Remote
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.connection import SiteConnection
+from pilotage.batch.submission import ArrayTask, Submission
 from pilotage.batch.system import words
-from pilotage.batch.system.model import Batch, BatchError, Item, Order, Said, Windows
+from pilotage.batch.system.model import (
+    BatchError,
+    BatchItem,
+    BatchOrder,
+    BatchSystem,
+    Output,
+    Windows,
+)
 from pilotage.batch.system.tools import Tools
 
 _log = logging.getLogger("pilotage.batch")
@@ -23,27 +30,27 @@ _AGAIN_S = 2.0
 #: How long a submit command and a listing may take, in seconds.
 SUBMIT_S = 120.0
 _LIST_S = 90.0
-#: How long it may take to see what is free: a job need not wait for that.
+#: Timeout of questions about free nodes: jobs need not wait for that.
 _LOOK_S = 20.0
-#: How far back history is asked for before what is looked for was submitted, in seconds.
+#: History is read from this long before the submission on, in seconds.
 _BEFORE_S = 3600.0
 #: Bytes of evidence that are read at once, and those that are read of what a step said.
 _MOST = 4 << 20
 _SAID = 4096
 
 
-class Errands:
-    """The hand and the batch systems of one site."""
+class SiteCommands:
+    """Calls of the login helper and of the batch systems of one site."""
 
-    def __init__(self, remote: Remote, adapter: Callable[[str], Batch]) -> None:
+    def __init__(self, remote: SiteConnection, adapter: Callable[[str], BatchSystem]) -> None:
         """Take how batch systems are found by name, once the site is connected."""
         self._remote = remote
         self._adapter = adapter
 
-    # -- the hand: all of this may be done again and again ---------------------------------------
+    # -- login helper: all of this may be done again and again -----------------------------------
 
-    async def _call(self, op: str, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - as `Remote.call` has it
-        """Ask the hand for something that may be done twice, so that doubt does not matter."""
+    async def _call(self, op: str, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - as `SiteConnection.call` has it
+        """Call the login helper for something that may be done twice."""
         try:
             return await self._remote.call(op, **values)
         except errors.Unsure as error:
@@ -66,18 +73,18 @@ class Errands:
         return set(found["free"])
 
     async def there(self, one: Submission) -> bool:
-        """Say whether what was submitted is at this site at all, and not at another."""
+        """Return whether what was submitted is at this site at all, and not at another."""
         path = f"{one.root}/s/{one.key}/order.json"
         return (await self._call("stat", paths=[path]))["found"][path] is not None
 
-    async def evidence(self, one: Submission, work: Work) -> dict[str, Any] | None:
+    async def evidence(self, one: Submission, work: ArrayTask) -> dict[str, Any] | None:
         """Read the evidence of an end where it lies; news of it may not have come through."""
         told = f"{one.root}/news/{one.key}.{work.place}.ended"
         seen = f"{one.root}/s/{one.key}/{work.place}/run/exit.json"
         files = (await self._call("read", paths=[told, seen], most=_MOST))["files"]
         if (found := _read(await self._whole(told, files[told]))) is not None:
             return found
-        # The starter's own word, if who waited for it is dead: nobody has looked at the outputs.
+        # The starter's own report, if its parent is dead: the outputs were not checked.
         end = _read(await self._whole(seen, files[seen]))
         return None if end is None else {"end": end, "outputs": None}
 
@@ -91,14 +98,14 @@ class Errands:
             data += base64.b64decode(more)
         return data
 
-    async def pulse(self, one: Submission, work: Work) -> int:
+    async def pulse(self, one: Submission, work: ArrayTask) -> int:
         """Read the last sign of life of something that has begun."""
         path = f"{one.root}/s/{one.key}/{work.place}.claim/by.json"
         found = (await self._call("stat", paths=[path]))["found"][path]
         return int(found["mtime_ns"]) if found else 0
 
     async def complaint(self, one: Submission) -> str:
-        """Read what a step that goes on by itself has said, in one line."""
+        """Read the error message of a detached step, in one line."""
         path = f"{one.order.folder}/out.step"
         found = (await self._call("read", paths=[path], most=_SAID))["files"][path]
         return base64.b64decode(found["data"]).decode(errors="replace") if found else ""
@@ -111,7 +118,7 @@ class Errands:
         """Remove the folders of submissions that are over."""
         await self._surely("drop", keys=keys)
 
-    async def _surely(self, op: str, **values: Any) -> None:  # noqa: ANN401 - as `Remote.call` has it
+    async def _surely(self, op: str, **values: Any) -> None:  # noqa: ANN401 - as `SiteConnection.call` has it
         """Have something done, however often the connection is lost; refusals do not matter."""
         while True:
             # News may come before the connection counts as made.
@@ -139,7 +146,7 @@ class Errands:
         batch = self._adapter(one.batch)
         call = batch.submit(one.order)
         said = await self._remote.run(call, timeout=SUBMIT_S, folder=one.order.folder)
-        # What goes on by itself has a process number, which is no id.
+        # A detached command returns a process number, which is no job id.
         return "" if call.detach and not said.exit else batch.submitted(said)
 
     def shows(self, name: str) -> Windows | None:
@@ -148,31 +155,31 @@ class Errands:
         return batch.windows if isinstance(batch, Tools) else None
 
     async def see(self, batch: Windows) -> Any:  # noqa: ANN401 - what it is, only the batch system knows
-        """See what is free, once for all who ask at once."""
+        """Read the free nodes; concurrent callers share one answer."""
         calls = [self._remote.run(one, timeout=_LOOK_S, ask=True) for one in batch.looks]
         # A large cluster has much to say, and others wait for this thread.
         return await anyio.to_thread.run_sync(batch.seen, await asyncio.gather(*calls))
 
-    async def trial(self, batch: Windows, order: Order) -> float:
+    async def trial(self, batch: Windows, order: BatchOrder) -> float:
         """Ask when an order would start; nothing is submitted."""
         return batch.tried(await self._remote.run(batch.trial(order), timeout=_LOOK_S))
 
     def refusal(self, one: Submission, told: str) -> BatchError:
         """Understand what a step said that never came to be."""
         try:
-            self._adapter(one.batch).submitted(Said(1, "", told))
+            self._adapter(one.batch).submitted(Output(1, "", told))
         except BatchError as error:
             return error
         return BatchError(told)
 
-    async def listing(self, name: str) -> dict[str, list[Item]]:
+    async def listing(self, name: str) -> dict[str, list[BatchItem]]:
         """List all that a batch system has of ours, by key."""
         batch = self._adapter(name)
         return _by_key(batch.listed(await self._remote.run(batch.listing(), timeout=_LIST_S)))
 
     async def history(
-        self, name: str, mine: Iterable[Submission], found: Mapping[str, list[Item]]
-    ) -> dict[str, list[Item]]:
+        self, name: str, mine: Iterable[Submission], found: Mapping[str, list[BatchItem]]
+    ) -> dict[str, list[BatchItem]]:
         """Ask for what has ended, if something is not listed that should be somewhere."""
         missing = [one for one in mine if not one.asking and _lacks(one, found.get(one.key, ()))]
         if not missing:
@@ -184,10 +191,10 @@ class Errands:
         return _by_key(batch.remembered(await self._remote.run(call, timeout=_LIST_S)))
 
     async def cancel(self, name: str, ids: Sequence[str]) -> None:
-        """Call jobs off."""
+        """Cancel jobs."""
         said = await self._remote.run(self._adapter(name).cancel(ids), timeout=_LIST_S)
         if said.exit:
-            raise BatchError(f"{name} did not call off {ids[0]}: {(said.err or said.out)[:200]}")
+            raise BatchError(f"{name} did not cancel {ids[0]}: {(said.err or said.out)[:200]}")
 
 
 def _needed(item: Mapping[str, Any]) -> list[str]:
@@ -204,14 +211,14 @@ def _read(data: bytes) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def _by_key(items: Iterable[Item]) -> dict[str, list[Item]]:
-    found: dict[str, list[Item]] = {}
+def _by_key(items: Iterable[BatchItem]) -> dict[str, list[BatchItem]]:
+    found: dict[str, list[BatchItem]] = {}
     for item in items:
         found.setdefault(item.key, []).append(item)
     return found
 
 
-def _lacks(one: Submission, found: Sequence[Item]) -> bool:
-    """Say whether something of a submission is not on a listing."""
+def _lacks(one: Submission, found: Sequence[BatchItem]) -> bool:
+    """Return whether something of a submission is not on a listing."""
     seen = {item.index for item in found}
     return not one.known or any(work.place not in seen for work in one.live)
