@@ -50,7 +50,6 @@ EXCEPTIONS = {
     "remote.py Remote._doubt": _OWNED,
     "remote.py Remote.bulk": _OWNED,
     "remote.py Remote.run": _SHARED,
-    "page.py write": _LEAVING,
     "serve.py Served._subscribe": _SHARED,
     "sftp.py Sftp._connection": _OWNED,
     "sftp_wire.py Wire.begin": _OWNED,

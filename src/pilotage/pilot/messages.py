@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from pilotage.base import errors
-from pilotage.job.model import Binding, JobSpec
+from pilotage.job.model import JobRequest
 from pilotage.pilot.model import AttemptEnd, NodeCheck, NodeFacts
 
 #: The largest message.
@@ -131,17 +131,6 @@ class Login(Message, frozen=True):
 
     protocol: int
     token: str
-
-
-class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job that a program wants run."""
-
-    spec: JobSpec
-    binding: Binding = Binding()
-    #: 32 hexadecimal digits: the same key twice is one job.
-    key: str = ""
-    tag: str = ""
-    after: tuple[int, ...] = ()
 
 
 class Submit(Message, frozen=True):
