@@ -9,7 +9,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.job.model import JobRequest
-from pilotage.pilot.model import AttemptEnd, NodeCheck, NodeFacts
+from pilotage.pilot.model import NodeCheck, NodeFacts, ReportedEnd
 
 #: The largest message.
 MOST_FRAME_BYTES = 16 << 20
@@ -71,7 +71,7 @@ Used = tuple[float, float, int]
 class Sync(Message, frozen=True):
     """A pilot says what ended, and asks for work."""
 
-    ended: tuple[AttemptEnd, ...] = ()
+    ended: tuple[ReportedEnd, ...] = ()
     #: Attempts that began, and their processes.
     started: tuple[tuple[str, int], ...] = ()
     ahead: int = 0
