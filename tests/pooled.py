@@ -119,7 +119,7 @@ class Pooled(Farm):
         """Count pilots that have not ended, of one pool or of all."""
         return sum(one.live for one in self.pilots() if pool in {"", one.pool})
 
-    def look(self, pool: str) -> view.Look:
+    def look(self, pool: str) -> view.PoolView:
         """See a pool as people do."""
         with Project(self.root) as project:
             return view.pool(project.db, project.root, pool, project.clock.now())

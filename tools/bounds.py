@@ -49,7 +49,6 @@ EXCEPTIONS = {
     "connection.py SiteConnection._doubt": _OWNED,
     "connection.py SiteConnection.bulk": _OWNED,
     "connection.py SiteConnection.run": _SHARED,
-    "page.py write": _LEAVING,
     "serve.py AgentSession._subscribe": _SHARED,
     "sftp.py Sftp._connection": _OWNED,
     "sftp_wire.py SftpConnection.begin": _OWNED,

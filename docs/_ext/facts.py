@@ -28,7 +28,7 @@ class Field(NamedTuple):
 def all_fields(owner: type) -> list[Field]:
     """Read the annotated fields of a struct, those of its bases first."""
     kinds = [kind for kind in reversed(owner.__mro__) if kind.__module__.startswith("pilotage")]
-    return [field for kind in kinds for field in fields(kind)]
+    return list({field.name: field for kind in kinds for field in fields(kind)}.values())
 
 
 def fields(owner: type) -> list[Field]:

@@ -288,7 +288,7 @@ def job_nouns() -> str:
     for owner in (model.NewJob, model.JobSpec, *_RECIPES, model.Job, records.Selection):
         rows = [
             (code(each.name), code(each.kind), code(each.default), each.about)
-            for each in facts.fields(owner)
+            for each in facts.all_fields(owner)
         ]
         head = f"### `{owner.__module__}.{owner.__name__}`\n\n{facts.sentence(owner)}\n\n"
         parts.append(head + table(("field", "type", "default", "meaning"), rows))
@@ -315,7 +315,9 @@ def pool_keys() -> str:
         (Efficiency, "### `[efficiency]`\n\n"),
     ):
         rows = [
-            _setting(field) for field in facts.fields(owner) if field.name not in _TABLES_OF_POOL
+            _setting(field)
+            for field in facts.all_fields(owner)
+            if field.name not in _TABLES_OF_POOL
         ]
         parts.append(head + table(("key", "type", "default", "meaning"), rows))
     return "\n\n".join(parts)

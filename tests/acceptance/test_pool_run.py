@@ -122,7 +122,7 @@ class Bench:
         asked, more = f'pool == "{pool}"', self.farm.unhurried(0.5)
         return self.farm.submit(count, more=more, site="", requirements=asked)
 
-    def look(self, name: str) -> view.Look:
+    def look(self, name: str) -> view.PoolView:
         with Project(self.root) as project:
             return view.pool(project.db, project.root, name, project.clock.now())
 

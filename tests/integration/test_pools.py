@@ -68,7 +68,7 @@ class Watched:
     def live(self) -> int:
         return sum(count for state, count in self.states().items() if state not in _OVER)
 
-    def look(self) -> view.Look:
+    def look(self) -> view.PoolView:
         with Project(self.farm.root) as project:
             return view.pool(project.db, project.root, POOL, project.clock.now())
 

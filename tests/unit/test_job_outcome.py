@@ -36,13 +36,13 @@ def test_outputs_of_a_failure_are_not_looked_for():
 
 
 def test_what_no_starter_reports_is_a_loss():
-    told = validate.ending(pilots.AttemptEnd(key="1.1", time=0.0, reason="abducted", exit=0))
+    told = validate.ending(pilots.ReportedEnd(key="1.1", time=0.0, reason="abducted", exit=0))
     assert classify(told, (0,), tuple).cause is Cause.LOST
 
 
 def test_what_a_pilot_reports_is_kept_within_bounds():
     used = Usage(-1.0, 1e300, 0.0, 1 << 80, -(1 << 80), 7)
-    told = pilots.AttemptEnd(
+    told = pilots.ReportedEnd(
         key="1.1", time=0.0, reason="exited", exit=1 << 90, message="a\x1b" * 4000, usage=used
     )
     found = classify(validate.ending(told), (0,), tuple)

@@ -192,5 +192,5 @@ def test_the_table_has_all_who_used_something_wait_or_are_configured():
     assert usage["lab/ann"] == (4.0, 20.0, 0, 0), "half of it after one half-life"
     assert usage["cid"] == (1.0, 1.0, 0, 0), "a clock that was ahead does not add usage"
     assert usage["lab/bob"] == (0.0, 0.0, 2, 5)
-    assert [one.part for one in found] == pytest.approx([0.2, 0.2, 0.2, 0.4])
-    assert found[-1].slice.quota == 8
+    assert [one.due for one in found] == pytest.approx([0.2, 0.2, 0.2, 0.4])
+    assert found[-1].quota == 8

@@ -14,7 +14,8 @@ import pytest
 from pilotage.base import errors
 from pilotage.client.rest import Session
 from pilotage.client.where import Address
-from pilotage.pool.remote import PoolHub, RemotePool, Sheet, Voice
+from pilotage.pool.remote import PoolHub, RemotePool, Voice, reading, takes
+from pilotage.pool.view import PoolView
 
 NOW = 1_000_000.0
 
@@ -32,26 +33,30 @@ class Hands:
 # -- a pool of a hub -------------------------------------------------------------------------------
 
 
+def pool(**facts: Any) -> PoolView:
+    return PoolView(name="a", state="steered", **facts)
+
+
 def test_a_demand_counts_as_the_hub_made_it_once_the_hub_has_looked():
-    sheet = Sheet("steered", demand=6.0, asked=40.0, heard=NOW, looked=NOW - 1)
-    assert sheet.reading().demand == 40.0
-    assert msgspec.structs.replace(sheet, looked=NOW + 1).reading().demand == 6.0
-    assert Sheet("steered", demand=6.0, looked=NOW).reading().demand == 6.0
+    sheet = pool(demand=6.0, asked=40.0, heard=NOW, looked=NOW - 1)
+    assert reading(sheet).demand == 40.0
+    assert reading(msgspec.structs.replace(sheet, looked=NOW + 1)).demand == 6.0
+    assert reading(pool(demand=6.0, looked=NOW)).demand == 6.0
 
 
 def test_a_pool_takes_what_its_hub_allows():
-    sheet = Sheet("steered", minimum=2.0, maximum=8.0, supply=4.0, queued=1.0, pending=9)
-    assert sheet.takes(5.0) == (5.0, "")
-    assert sheet.takes(50.0) == (8.0, "its maximum in the hub is 8")
-    assert sheet.takes(1.0)[0] == 2.0
+    sheet = pool(minimum=2, maximum=8, supply=4.0, queued=1.0, pending=9)
+    assert takes(sheet, 5.0) == (5.0, "")
+    assert takes(sheet, 50.0) == (8.0, "its maximum in the hub is 8")
+    assert takes(sheet, 1.0)[0] == 2.0
     paused = msgspec.structs.replace(sheet, state="paused")
-    assert paused.takes(50.0)[0] == 5.0
+    assert takes(paused, 50.0)[0] == 5.0
     slow = msgspec.structs.replace(sheet, pending=1, cpus=2)
-    assert slow.takes(8.0) == (7.0, "only 1 of its pilots may wait at once")
+    assert takes(slow, 8.0) == (7.0, "only 1 of its pilots may wait at once")
 
 
 def test_an_empty_pool_is_neither_well_nor_badly_used():
-    assert Sheet("steered", utilisation=0.0, allocation=0.0).reading().utilisation is None
+    assert reading(pool(utilisation=0.0, allocation=0.0)).utilisation is None
 
 
 # -- a hub of many pools ---------------------------------------------------------------------------
@@ -134,7 +139,7 @@ def test_a_demand_that_stays_is_told_again_before_it_counts_as_silence(desk, hub
     clock = Hands()
     hub = hubs(lambda: desk, clock)
     leaf = RemotePool("a", hub, Voice("me"), clock)
-    sheet = Sheet("steered", "outside", silence=600.0, maximum=9.0, pending=9)
+    sheet = pool(control="outside", silence=600.0, maximum=9, pending=9)
     for second in range(0, 400, 50):
         clock.now = float(second)
         hub._seen, hub._when = {"a": sheet}, clock.now

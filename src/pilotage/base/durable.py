@@ -49,13 +49,16 @@ def write(path: Path, data: bytes | str, *, mode: int | None = None) -> None:
     crash.point("durable.kept")
 
 
-def swap(path: Path, data: bytes | str, *, mode: int = 0o666) -> None:
+def swap(path: Path, data: bytes | str, *, mode: int = 0o666, exact: int | None = None) -> None:
     """Do as `write` does without waiting for the disk: a power cut may lose it, or its content.
 
-    For what is written again soon, and for what any reader can do without.
+    For what is written again soon, and for what any reader can do without. `exact` is a mode that
+    the umask does not change.
     """
     with _part(path) as part:
         _fill(part, data, mode, flush=False)
+        if exact is not None:
+            os.chmod(part, exact)
         _replace(part, path)
 
 

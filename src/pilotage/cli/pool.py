@@ -19,7 +19,7 @@ from pilotage.pool.words import share, volume
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
     from pilotage.pool.state import PoolOverrides, PoolStep, Taken
-    from pilotage.pool.view import Look, PoolSample
+    from pilotage.pool.view import PoolSample, PoolView
 
 
 app = App(
@@ -224,7 +224,7 @@ def _idle(idle: bool) -> tuple[str, ...]:  # noqa: FBT001 - the one thing it is 
     return ("nothing runs this project now: it counts from the next start on",) if idle else ()
 
 
-def _row(one: Look) -> tuple[Cell, ...]:
+def _row(one: PoolView) -> tuple[Cell, ...]:
     state = Styled(one.state, _STYLES.get(one.state, "red"))
     return (
         one.name, one.site, state, volume(one.supply), volume(one.demand),
@@ -237,7 +237,7 @@ def _part(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Shown]:
+def _sheet(one: PoolView, states: dict[str, int], used: str, file: str) -> list[Shown]:
     bounds = f"from {one.minimum} to {one.maximum} cores, {one.cpus} each"
     changed: dict[str, Any] = msgspec.to_builtins(one.changed)
     told = {
@@ -282,7 +282,7 @@ def _curves(past: Sequence[PoolSample]) -> list[Shown]:
     ]  # fmt: skip
 
 
-def _sees(one: Look) -> str:
+def _sees(one: PoolView) -> str:
     return (
         f"{volume(one.supply)} cores, utilisation {share(one.utilisation)}, "
         f"allocation {share(one.allocation)}; {volume(one.queued)} wait at the site, "
@@ -291,7 +291,7 @@ def _sees(one: Look) -> str:
     )
 
 
-def _payloads(one: Look) -> str:
+def _payloads(one: PoolView) -> str:
     """Return how busy payloads keep their cores, if that was measured."""
     if one.busy is None:
         return ""
@@ -305,7 +305,7 @@ def _does(step: PoolStep) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _planned(one: Look, step: PoolStep) -> list[Shown]:
+def _planned(one: PoolView, step: PoolStep) -> list[Shown]:
     acts = [
         (step.order, f"asks for {formatting.count(step.order, 'pilot')}"),
         (step.cancel, f"cancels {formatting.count(step.cancel, 'pilot')}"),

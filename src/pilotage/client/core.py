@@ -17,17 +17,13 @@ from pilotage.base import errors, text
 from pilotage.client.model import CallRange, Delivery, Ended, Parcel, Returns, Ticket
 from pilotage.client.pace import SLOTS, WITHIN_S, CallQueue
 from pilotage.client.where import Address
+from pilotage.job.model import JobEnd
 from pilotage.link import codec
 
 
-class JobEnd(msgspec.Struct):
-    """The end of a job, as reported by the hub."""
+class RawEnd(JobEnd, frozen=True):
+    """The end of a job whose result is not read yet."""
 
-    job: int
-    state: str
-    seq: int = 0
-    reason: str = ""
-    #: What its function returned, not read yet.
     result: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -40,7 +36,7 @@ class Reply(msgspec.Struct):
     ids: list[int] = []
     #: Why some of these jobs will wait for their sites.
     notes: list[str] = []
-    ends: list[JobEnd] = []
+    ends: list[RawEnd] = []
     after: int = 0
     cpus: int = 0
     states: dict[str, str] = {}
@@ -59,7 +55,7 @@ def read(message: bytes) -> Reply:
         raise errors.Unavailable(f"the hub sent what is no answer: {error}") from None
 
 
-def returns(end: JobEnd) -> Returns:
+def returns(end: RawEnd) -> Returns:
     """Read what calls returned."""
     data = bytes(end.result)
     if data[:1] != b"{":
@@ -71,7 +67,7 @@ def returns(end: JobEnd) -> Returns:
         return Returns()
 
 
-def counts(end: JobEnd, found: Returns) -> bool:
+def counts(end: RawEnd, found: Returns) -> bool:
     """Return whether what a call with files returned or raised is the end of it.
 
     A call that returned may have failed all the same: a declared output is missing.
@@ -80,7 +76,7 @@ def counts(end: JobEnd, found: Returns) -> bool:
     return end.state == "done" or (end.state == "failed" and raised)
 
 
-def failure(end: JobEnd) -> errors.JobFailed:
+def failure(end: RawEnd) -> errors.JobFailed:
     """Return why a job did not end well."""
     why = end.reason or ("its result was not kept" if end.state == "done" else "")
     return errors.JobFailed(f"job {end.job} is {end.state}: {why}", job=end.job, state=end.state)
@@ -126,7 +122,7 @@ class Core:
         self._asks: deque[tuple[str, dict[str, Any], Ticket]] = deque()
         self._jobs: dict[int, Parcel] = {}
         #: Ends of jobs whose numbers we have not heard yet.
-        self._early: dict[int, JobEnd] = {}
+        self._early: dict[int, RawEnd] = {}
         #: What the hub said of jobs that wait for their sites; each is reported once.
         self._noted: set[str] = set()
         self._after = 0
@@ -363,7 +359,7 @@ class Core:
             # The rest is not ours: all numbers that we wait for are known.
             self._early.clear()
 
-    def _end(self, end: JobEnd) -> Iterator[Delivery]:
+    def _end(self, end: RawEnd) -> Iterator[Delivery]:
         parcel = self._jobs.pop(end.job, None)
         if parcel is None:
             self._early[end.job] = end
@@ -385,7 +381,7 @@ class Core:
         else:
             yield from self._fail(parcel, failure(end))
 
-    def _ended(self, parcel: Parcel, end: JobEnd) -> Delivery:
+    def _ended(self, parcel: Parcel, end: RawEnd) -> Delivery:
         ticket = parcel.parts[0].ticket
         if end.state != "done":
             return Delivery(ticket, 0, end.job, [], failure(end))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from pilotage.base import text
+from pilotage.base import durable, text
 from pilotage.draw.svg import FAILED, Picture
 
 
@@ -142,12 +140,7 @@ def render(page: Page) -> str:
 
 def write(page: Page, out: Path) -> None:
     """Write a page to a file, complete or not at all."""
-    shown = render(page)
-    handle, hidden = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(shown)
-    os.chmod(hidden, 0o644)
-    os.replace(hidden, out)
+    durable.swap(out, render(page).encode(errors="backslashreplace"), exact=0o644)
 
 
 def _printable(value: object) -> object:

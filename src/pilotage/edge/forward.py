@@ -20,9 +20,9 @@ from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock
 from pilotage.base.wakeup import Wakeup, patience
 from pilotage.edge import forward_records
-from pilotage.edge.forward_records import ForwardedJob, ForwardEnd
+from pilotage.edge.forward_records import ForwardedJob
 from pilotage.job import machine, records
-from pilotage.job.model import State
+from pilotage.job.model import JobEnd, State
 from pilotage.link.dialer import HubConnection
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
@@ -69,7 +69,7 @@ class Forward:
         self._unsent: list[ForwardedJob] = []
         self._away: dict[int, ForwardedJob] = {}
         #: Ends of jobs whose number we have not been told yet.
-        self._early: dict[int, ForwardEnd] = {}
+        self._early: dict[int, JobEnd] = {}
         self._limited: dict[str, int] = {}
         self._noted: set[str] = set()
 
@@ -220,9 +220,7 @@ class Forward:
 
     async def _refuse(self, out: ForwardedJob, state: State, why: str) -> None:
         await self._writer.run(
-            lambda db: forward_records.finish(
-                db, out, ForwardEnd(0, state, reason=why), self._clock.now()
-            )
+            lambda db: forward_records.finish(db, out, JobEnd(0, state, why), self._clock.now())
         )
         self._unsent.remove(out)
         self._over(out)
@@ -249,7 +247,7 @@ class Forward:
     async def _follow(self, line: HubConnection) -> None:
         while True:
             reply = await self._ask_ends(line)
-            await self._hear(msgspec.convert(reply["ends"], list[ForwardEnd]), int(reply["after"]))
+            await self._hear(msgspec.convert(reply["ends"], list[JobEnd]), int(reply["after"]))
 
     async def _ask_ends(self, line: HubConnection) -> dict[str, Any]:
         at = self._at
@@ -259,7 +257,7 @@ class Forward:
             # Something else that we said was not understood, and the connection is gone with it.
             raise errors.Unavailable(str(error)) from error
 
-    async def _hear(self, ends: list[ForwardEnd], after: int) -> None:
+    async def _hear(self, ends: list[JobEnd], after: int) -> None:
         """Record ends and how far we are with them, both or none."""
         over = []
         for end in ends:
@@ -276,7 +274,7 @@ class Forward:
         for out, _ in over:
             self._over(out)
 
-    def _write(self, db: Db, *, over: list[tuple[ForwardedJob, ForwardEnd]], note: bool) -> None:
+    def _write(self, db: Db, *, over: list[tuple[ForwardedJob, JobEnd]], note: bool) -> None:
         for out, end in over:
             forward_records.finish(db, out, end, self._clock.now())
         if note:

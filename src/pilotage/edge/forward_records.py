@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from typing import Any
 
 import msgspec
 
 from pilotage.base import errors, text
 from pilotage.event import records as events
 from pilotage.job import bulk, model, moves, records
-from pilotage.job.model import State
+from pilotage.job.model import JobEnd, State
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
 from pilotage.run import launch
@@ -58,17 +57,6 @@ class ForwardState(msgspec.Struct):
         """Write the key of an attempt: sent twice, it is one job."""
         name = f"{self.project} {out.claim.job}.{out.claim.attempt}"
         return hashlib.sha256(name.encode()).hexdigest()[:32]
-
-
-class ForwardEnd(msgspec.Struct, frozen=True):
-    """The end of a job, as the hub reports it."""
-
-    job: int
-    state: str
-    seq: int = 0
-    reason: str = ""
-    #: What it returned, if it returned anything.
-    result: Any = msgspec.UNSET
 
 
 def where(db: Db, hub: str) -> tuple[ForwardState, bool]:
@@ -147,7 +135,7 @@ def confirm(db: Db, out: ForwardedJob, remote: int, hub: str) -> None:
     db.run("forward_note", id=job, attempt=attempt, reason=f"job {remote} of {hub}")
 
 
-def finish(db: Db, out: ForwardedJob, end: ForwardEnd, now: float) -> None:
+def finish(db: Db, out: ForwardedJob, end: JobEnd, now: float) -> None:
     """Record how a job ended at the hub; only the attempt that is away is heard."""
     job, attempt = out.claim.job, out.claim.attempt
     row = db.row("job_end_facts", id=job)
@@ -164,7 +152,7 @@ def finish(db: Db, out: ForwardedJob, end: ForwardEnd, now: float) -> None:
     moves.move(db, job, attempt, State.SUBMITTED, following, now=now)
 
 
-def _following(end: ForwardEnd, asked: str) -> Next:
+def _following(end: JobEnd, asked: str) -> Next:
     state = State(end.state)
     if asked == "hold" and state is not State.DONE:
         return Next(State.HELD, "held by a person while it was at the hub", "cancelled")

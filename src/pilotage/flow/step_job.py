@@ -32,6 +32,7 @@ from pilotage.job.model import (
     Allocation,
     App,
     Binding,
+    JobRequest,
     JobSpec,
     Limit,
     NewJob,
@@ -53,23 +54,13 @@ _REFUSED = "no site would accept it"
 _UNDER_WAY = frozenset({"ready", "submitted", "running", "staging_out"})
 
 
-class _Item(msgspec.Struct, frozen=True):
-    """A job as `submission.check` wants it."""
-
-    spec: JobSpec
-    binding: Binding = Binding()
-    key: str = ""
-    tag: str = ""
-    after: tuple[int, ...] = ()
-
-
 def make_job(order: PlacedOrder, prepared: PreparedData) -> NewJob:
     """Return the job of an attempt; one that could never run is `Unfit`."""
     if order.way == "edge":
         return _new(order, *_far(order, prepared))
     try:
         spec = _spec(order, prepared)
-        submission.check(_Item(spec))
+        submission.check(JobRequest(spec))
     except (errors.PilotageError, msgspec.ValidationError) as error:
         raise Unfit(f"it cannot be a job of this hub: {error}") from None
     return _new(order, spec, Binding())
@@ -104,7 +95,7 @@ def _far(order: PlacedOrder, prepared: PreparedData) -> tuple[JobSpec, Binding]:
         # As it will be written for the site, but for its number.
         there = message.remote(spec, binding, "", 0)
         message.job(there, spec, data, site=order.site, key=order.key, reply="")
-        submission.check(_Item(spec))
+        submission.check(JobRequest(spec))
     except errors.PilotageError as error:
         words = error.message.removeprefix(f"{_REFUSED}: ")
         raise Unfit(f"{_REFUSED}: {words}") from None

@@ -174,7 +174,11 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     work: float = 0.0
 
 
-class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+#: What starts the tasks of a parallel job.
+Launcher = Literal["", "none", "srun", "mpirun"]
+
+
+class BatchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Options for the batch system of a job that is its own batch job, beside resources."""
 
     nodes: int = 1
@@ -189,7 +193,12 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     #: Further options that the site's file allows, as `--name=value`.
     extra: tuple[str, ...] = ()
     #: What starts its tasks: `none`, `srun` or `mpirun`; empty means the site's default.
-    launcher: Literal["", "none", "srun", "mpirun"] = ""
+    launcher: Launcher = ""
+
+
+class Allocation(BatchOptions, frozen=True):
+    """What a job asks the batch system for."""
+
     #: What it could do with instead; `nodes`, and `time` of the resources, are the most.
     shape: Shape = Shape()
 
@@ -274,8 +283,8 @@ class Binding(msgspec.Struct, frozen=True, omit_defaults=True):
     handoff: dict[str, Any] | None = None
 
 
-class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job about to enter the store."""
+class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job that a program submits."""
 
     #: The definition.
     spec: JobSpec
@@ -283,6 +292,15 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     binding: Binding = Binding()
     #: What must be unique among all jobs, as 32 hexadecimal digits; empty for submissions by hand.
     key: str = ""
+    #: Labels for selection.
+    tag: str = ""
+    #: Jobs that must be done before it.
+    after: tuple[int, ...] = ()
+
+
+class NewJob(JobRequest, frozen=True):
+    """A job about to enter the store."""
+
     #: The state in which it enters: waiting, queued or held.
     state: State = State.QUEUED
     #: Why it is held or waits.
@@ -294,10 +312,6 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The job that caused it, and how many times its own rule is among its ancestors.
     parent: int | None = None
     depth: int = 0
-    #: Jobs that must be done before it.
-    after: tuple[int, ...] = ()
-    #: Labels for selection.
-    tag: str = ""
     #: Who it belongs to, as `user` or `group/user`.
     owner: str = ""
 
@@ -326,6 +340,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     tag: str
     owner: str = ""
+
+
+class JobEnd(msgspec.Struct, frozen=True):
+    """The end of a job, as a hub reports it."""
+
+    job: int
+    state: str
+    #: The reason as text.
+    reason: str = ""
+    #: Its line in the journal.
+    seq: int = 0
+    #: What it returned; unset if it returned nothing.
+    result: Any = msgspec.UNSET
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,9 +55,11 @@ class OwnerUsage(msgspec.Struct, frozen=True):
     #: Jobs by state.
     running: int
     queued: int
-    slice: Slice
-    #: The part of all places that is due to it.
-    part: float
+    weight: float
+    #: The part of all places that is due to it, from 0 to 1.
+    due: float
+    #: Cores at once at most; None means any number.
+    quota: int | None
 
 
 def table(
@@ -75,13 +77,15 @@ def table(
     jobs = {(owner, state): count for owner, state, count in counts}
     owners = sorted({*used, *(owner for owner, _ in jobs), *users})
     parts = parts_of({name: one.weight for name, one in slices.items()}, owners)
-    return [
-        OwnerUsage(
-            owner, *used.get(owner, (0.0, 0.0)), jobs.get((owner, "running"), 0),
-            jobs.get((owner, "queued"), 0), slices.get(owner, _PLAIN), parts[owner],
+    found = []
+    for owner in owners:
+        mine = slices.get(owner, _PLAIN)
+        running, queued = (jobs.get((owner, state), 0) for state in ("running", "queued"))
+        usage, total = used.get(owner, (0.0, 0.0))
+        found.append(
+            OwnerUsage(owner, usage, total, running, queued, mine.weight, parts[owner], mine.quota)
         )
-        for owner in owners
-    ]  # fmt: skip
+    return found
 
 
 def parts_of(weights: Mapping[str, float], owners: Iterable[str]) -> dict[str, float]:

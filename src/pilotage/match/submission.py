@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
 from pilotage.base import errors, text
 from pilotage.job import records, template
-from pilotage.job.model import Binding, JobSpec, NewJob
+from pilotage.job.model import Binding, JobRequest, JobSpec, NewJob
 from pilotage.match import wish
 from pilotage.store import Db
 
@@ -21,31 +20,7 @@ _EMPTY = Binding()
 _NOTHING = text.dump(_EMPTY)
 
 
-class SubmittedItem(Protocol):
-    """A job to queue, as it comes over a wire."""
-
-    @property
-    def spec(self) -> JobSpec:
-        """What to run."""
-
-    @property
-    def binding(self) -> Binding:
-        """With what."""
-
-    @property
-    def key(self) -> str:
-        """What must be unique; empty means nothing."""
-
-    @property
-    def tag(self) -> str:
-        """A label."""
-
-    @property
-    def after(self) -> tuple[int, ...]:
-        """Jobs that must be done before it."""
-
-
-def check(item: SubmittedItem) -> None:
+def check(item: JobRequest) -> None:
     """Refuse a job that the store could not keep or that could never make sense."""
     spec = item.spec
     needs, retry = spec.resources, spec.retry
@@ -100,9 +75,7 @@ def bound(spec: JobSpec, root: str) -> JobSpec:
     return msgspec.structs.replace(spec, needs_folder=True) if inside else spec
 
 
-def add(
-    db: Db, items: Sequence[SubmittedItem], owner: str, now: float, root: str = ""
-) -> list[int]:
+def add(db: Db, items: Sequence[JobRequest], owner: str, now: float, root: str = "") -> list[int]:
     """Queue checked jobs in a transaction of the caller's; return their numbers in order.
 
     Those that use the folder `root` without saying what of it run where it is.
@@ -123,7 +96,7 @@ def add(
     return [numbers[index] for index in range(len(items))]
 
 
-def _add_many(db: Db, items: list[SubmittedItem], owner: str, now: float, root: str) -> list[int]:
+def _add_many(db: Db, items: list[JobRequest], owner: str, now: float, root: str) -> list[int]:
     """Queue jobs that wait for no other, by one statement."""
     specs: dict[str, int] = {}
     rows = []

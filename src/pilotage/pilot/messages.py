@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from pilotage.base import errors
-from pilotage.job.model import Binding, JobSpec
-from pilotage.pilot.model import AttemptEnd, NodeCheck, NodeFacts
+from pilotage.job.model import JobRequest
+from pilotage.pilot.model import NodeCheck, NodeFacts, ReportedEnd
 
 #: The largest message.
 MOST_FRAME_BYTES = 16 << 20
@@ -71,7 +71,7 @@ Used = tuple[float, float, int]
 class Sync(Message, frozen=True):
     """A pilot says what ended, and asks for work."""
 
-    ended: tuple[AttemptEnd, ...] = ()
+    ended: tuple[ReportedEnd, ...] = ()
     #: Attempts that began, and their processes.
     started: tuple[tuple[str, int], ...] = ()
     ahead: int = 0
@@ -131,17 +131,6 @@ class Login(Message, frozen=True):
 
     protocol: int
     token: str
-
-
-class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job that a program wants run."""
-
-    spec: JobSpec
-    binding: Binding = Binding()
-    #: 32 hexadecimal digits: the same key twice is one job.
-    key: str = ""
-    tag: str = ""
-    after: tuple[int, ...] = ()
 
 
 class Submit(Message, frozen=True):

@@ -101,7 +101,7 @@ class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
 
 
-class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ReportedEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """End of an attempt, as a pilot reports it."""
 
     #: The attempt, `<job>.<number>`.

@@ -146,7 +146,7 @@ class SyncHandler:
             self._queue.change(lambda ledger, db, now: ledger.finish(db, [(number, ends)], now))
 
     def _ended(
-        self, pilot: Pilot, end: model.AttemptEnd, ending: list[HeldAttempt]
+        self, pilot: Pilot, end: model.ReportedEnd, ending: list[HeldAttempt]
     ) -> bulk.EndedJob:
         """Classify an end; of attempts that this pilot does not hold, only successes count."""
         job, attempt = validate.attempt(end.key)
@@ -278,7 +278,7 @@ class SyncHandler:
             self._queue.nudge(pilot.number)
 
 
-def _classify(pilot: Pilot, held: HeldAttempt, end: model.AttemptEnd) -> retry.AttemptEnd:
+def _classify(pilot: Pilot, held: HeldAttempt, end: model.ReportedEnd) -> retry.AttemptEnd:
     """Return what an end that a pilot reports means for its job."""
     ending = validate.ending(end)
     if ending.reason is EndReason.NOT_STARTED:

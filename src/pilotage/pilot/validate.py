@@ -84,7 +84,7 @@ def attempt(key: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def ending(end: model.AttemptEnd) -> Ending:
+def ending(end: model.ReportedEnd) -> Ending:
     """Return an end that a pilot reports, within what can be; an unknown reason is no evidence."""
     try:
         reason = EndReason(end.reason)

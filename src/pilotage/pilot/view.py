@@ -9,6 +9,7 @@ import msgspec
 
 from pilotage.base import errors, text, units
 from pilotage.match import share as usage
+from pilotage.match.share import OwnerUsage
 from pilotage.pilot.model import NodeFacts, PilotState
 from pilotage.project import settings
 from pilotage.project.settings import Share
@@ -41,20 +42,6 @@ class PilotView(msgspec.Struct, frozen=True):
     #: not measured.
     busy: float | None = None
     resident: int | None = None
-
-
-class Due(msgspec.Struct, frozen=True):
-    """Usage and share of an owner."""
-
-    owner: str
-    #: Core-seconds, those of a half-life ago counted half, and all of them.
-    usage: float
-    total: float
-    running: int
-    queued: int
-    weight: float
-    #: Cores at once at most; 0 means any number.
-    quota: int
 
 
 def pilots(
@@ -99,27 +86,21 @@ def ask(db: Db, numbers: Sequence[int], asked: str) -> None:
             raise errors.Conflict(message, hint="one that has ended cannot be asked")
 
 
-def shares(db: Db, share: Share, now: float) -> list[Due]:
+def shares(db: Db, share: Share, now: float) -> list[OwnerUsage]:
     """Return what owners and groups have used and are due; the name of a group ends in a slash."""
     slices = settings.slices(share)
     found = usage.table(
         db.rows("usage_all"), db.rows("api_owners"), slices, share.user,
         units.seconds(share.half_life), now,
     )  # fmt: skip
-    rows = [
-        Due(
-            one.owner, one.usage, one.total, one.running, one.queued, one.slice.weight,
-            one.slice.quota or 0,
-        )
-        for one in found
-    ]  # fmt: skip
+    rows = [msgspec.structs.replace(one, quota=one.quota or 0) for one in found]
     for group, mine in share.group.items():
         inside = [one for one in found if usage.group_of(one.owner) == group]
         rows.append(
-            Due(
+            OwnerUsage(
                 f"{group}/", sum(one.usage for one in inside), sum(one.total for one in inside),
                 sum(one.running for one in inside), sum(one.queued for one in inside),
-                mine.weight, mine.quota,
+                mine.weight, sum(one.due for one in inside), mine.quota,
             )
         )  # fmt: skip
     return sorted(rows, key=lambda one: one.owner)

@@ -14,13 +14,27 @@ from pilotage.pool.pipeline import Stage
 from pilotage.pool.words import share, volume
 
 
-class Linear(Stage, frozen=True):
-    """Change the demand by so much a second."""
+class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the demand of a pool changes."""
 
     #: Utilisation below which demand falls.
     low_utilisation: float = 0.5
     #: Allocation above which demand rises.
     high_allocation: float = 0.5
+
+
+class Scales(Thresholds, frozen=True):
+    """When and by which factor of the supply the demand of a pool changes."""
+
+    #: Factor of the supply if demand falls.
+    low_scale: float = 0.9
+    #: Factor of the supply if demand rises.
+    high_scale: float = 1.1
+
+
+class Linear(Thresholds, Stage, frozen=True):
+    """Change the demand at a constant rate."""
+
     #: Change of the demand in a second.
     rate: float = 1.0
     #: Seconds between two decisions.
@@ -69,17 +83,9 @@ def check_interval(interval: float) -> None:
         raise errors.ConfigError(f"interval is {interval:g}; it must be above 0")
 
 
-class RelativeSupply(Stage, frozen=True):
+class RelativeSupply(Scales, Stage, frozen=True):
     """Demand a multiple of the supply."""
 
-    #: Utilisation below which demand falls.
-    low_utilisation: float = 0.5
-    #: Allocation above which demand rises.
-    high_allocation: float = 0.5
-    #: Factor if demand falls.
-    low_scale: float = 0.9
-    #: Factor if demand rises.
-    high_scale: float = 1.1
     #: Seconds between two decisions.
     interval: float = 1.0
     #: What is asked for where there is nothing yet, since a multiple of nothing is nothing.

@@ -10,7 +10,15 @@ import msgspec
 
 from pilotage.base import errors, toml, units
 from pilotage.batch.pilot_request import PilotRequest
-from pilotage.pool.controller import Linear, RelativeSupply, Rule, Stepwise, judge
+from pilotage.pool.controller import (
+    Linear,
+    RelativeSupply,
+    Rule,
+    Scales,
+    Stepwise,
+    Thresholds,
+    judge,
+)
 from pilotage.pool.efficiency import Efficiency
 from pilotage.pool.fitness import Basis
 from pilotage.pool.model import Controller
@@ -65,49 +73,27 @@ class Aimd(
         return kind(**given)
 
 
-class Even(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="linear",
-    tag_field="kind",
-):  # fmt: skip
+class Even(Thresholds, frozen=True, kw_only=True, tag="linear", tag_field="kind"):
     """COBalD's linear controller."""
 
-    #: Utilisation below which demand falls.
-    low_utilisation: float = 0.5
-    #: Allocation above which demand rises.
-    high_allocation: float = 0.5
     #: Cores by which the demand changes in a second.
     rate: float = 1.0
 
 
-class Relative(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="relative",
-    tag_field="kind",
-):  # fmt: skip
+class Relative(Scales, frozen=True, kw_only=True, tag="relative", tag_field="kind"):
     """COBalD's relative supply controller."""
 
-    #: Utilisation below which demand falls.
-    low_utilisation: float = 0.5
-    #: Allocation above which demand rises.
-    high_allocation: float = 0.5
-    #: Factor of the supply if demand falls.
-    low_scale: float = 0.9
-    #: Factor of the supply if demand rises.
-    high_scale: float = 1.1
     #: Cores that are asked for where there are none, since a multiple of nothing is nothing.
     first: float = 1.0
 
 
-class SupplyStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SupplyStep(Thresholds, frozen=True, kw_only=True):
     """What holds from a supply on: a fixed demand, or a rate."""
 
     #: Number of cores from which on it applies; the first step begins with 0.
     supply: float = 0.0
     #: Cores that are asked for, whatever is seen.
     demand: float | None = None
-    #: Utilisation below which demand falls.
-    low_utilisation: float = 0.5
-    #: Allocation above which demand rises.
-    high_allocation: float = 0.5
     #: Cores by which the demand changes in a second.
     rate: float = 1.0
 

@@ -16,6 +16,7 @@ from pilotage.client.rest import Session
 from pilotage.client.where import Address
 from pilotage.pool.model import Plan, Reading, View
 from pilotage.pool.pipeline import Face
+from pilotage.pool.view import PoolView
 from pilotage.pool.words import volume
 
 _log = logging.getLogger("pilotage.pool")
@@ -39,55 +40,30 @@ class Voice:
         self.words = ""
 
 
-class Sheet(msgspec.Struct, frozen=True):
-    """What a hub says of a pool, as far as it matters here."""
+def reading(pool: PoolView) -> Reading:
+    """Return what a controller may know of a pool."""
+    used, taken = (pool.utilisation, pool.allocation) if pool.supply > 0 else (None, None)
+    demand = pool.demand
+    # Once the hub has looked, its own demand counts: less, if the request cannot be met.
+    if pool.asked is not None and (pool.heard or 0.0) > (pool.looked or 0.0):
+        demand = pool.asked
+    return Reading(pool.supply, demand, used, taken, pool.queued, pool.booting, pool.draining)
 
-    state: str
-    control: str = ""
-    trouble: str = ""
-    looked: float | None = None
-    supply: float = 0.0
-    demand: float = 0.0
-    queued: float = 0.0
-    booting: float = 0.0
-    draining: float = 0.0
-    utilisation: float | None = None
-    allocation: float | None = None
-    minimum: float = 0.0
-    maximum: float = 0.0
-    pending: int = 0
-    cpus: int = 1
-    asked: float | None = None
-    heard: float | None = None
-    silence: float = 0.0
 
-    def reading(self) -> Reading:
-        """Return what a controller may know."""
-        used, taken = (self.utilisation, self.allocation) if self.supply > 0 else (None, None)
-        return Reading(
-            self.supply, self._demand(), used, taken, self.queued, self.booting, self.draining
-        )
-
-    def _demand(self) -> float:
-        # What the hub made of it counts, once it has looked: less, if so much cannot be had.
-        if self.asked is not None and (self.heard or 0.0) > (self.looked or 0.0):
-            return self.asked
-        return self.demand
-
-    def takes(self, demand: float) -> tuple[float, str]:
-        """Return how much of a demand the pool takes, and why not all of it."""
-        have = self.supply + self.queued + self.booting
-        if self.state in {"paused", "backs off"}:
-            return min(demand, have), f"its hub says: {self.trouble or self.state}"
-        taken = min(self.maximum, max(self.minimum, demand))
-        # What cannot be had soon is for others, or for later: the way back would begin up there.
-        soon = max(self.minimum, have + self.pending * self.cpus)
-        if taken > soon:
-            return soon, f"only {self.pending} of its pilots may wait at once"
-        if taken == demand:
-            return taken, ""
-        bound = "maximum" if taken < demand else "minimum"
-        return taken, f"its {bound} in the hub is {volume(taken)}"
+def takes(pool: PoolView, demand: float) -> tuple[float, str]:
+    """Return how much of a demand a pool takes, and why not all of it."""
+    have = pool.supply + pool.queued + pool.booting
+    if pool.state in {"paused", "backs off"}:
+        return min(demand, have), f"its hub says: {pool.trouble or pool.state}"
+    taken = min(pool.maximum, max(pool.minimum, demand))
+    # What cannot be had soon is for others, or for later: the way back would begin up there.
+    soon = max(pool.minimum, have + pool.pending * pool.cpus)
+    if taken > soon:
+        return soon, f"only {pool.pending} of its pilots may wait at once"
+    if taken == demand:
+        return taken, ""
+    bound = "maximum" if taken < demand else "minimum"
+    return taken, f"its {bound} in the hub is {volume(taken)}"
 
 
 class PoolHub:
@@ -101,11 +77,11 @@ class PoolHub:
         self._tick = tick
         self._session: Session | None = None
         #: What was seen last, or why nothing was, and when.
-        self._seen: dict[str, Sheet] = {}
+        self._seen: dict[str, PoolView] = {}
         self._error: Exception | None = None
         self._when = -math.inf
 
-    def see(self, name: str) -> Sheet:
+    def see(self, name: str) -> PoolView:
         """See a pool; those that are looked at in the same moment are asked about once."""
         if self._tick() - self._when > _FRESH_S:
             self._look()
@@ -131,7 +107,7 @@ class PoolHub:
     def _look(self) -> None:
         try:
             rows = self._open().ask("GET", "/pools")["pools"]
-            self._seen = {row["name"]: msgspec.convert(row, Sheet) for row in rows}
+            self._seen = {row["name"]: msgspec.convert(row, PoolView) for row in rows}
             self._error = None
         except (errors.PilotageError, msgspec.ValidationError, KeyError, TypeError) as error:
             # For all of its pools: to ask for each would take as long as the hub is patient.
@@ -157,7 +133,7 @@ class RemotePool(Face):
         self._hub = hub
         self._voice = voice
         self._tick = tick
-        self._sheet = Sheet("")
+        self._sheet = PoolView(name=name, state="")
         #: The last demand sent, and when.
         self._told: float | None = None
         self._when = 0.0
@@ -172,14 +148,14 @@ class RemotePool(Face):
             message = f"pool {self.name} is not steered from outside: `{sheet.control}` decides"
             raise errors.Conflict(message, hint='its file needs `kind = "outside"` in `[control]`')
         self._sheet = sheet
-        return View(self.name, sheet.reading())
+        return View(self.name, reading(sheet))
 
     def plan(self, view: View, demand: float | None, elapsed: float) -> Plan:  # noqa: ARG002
         """Take what the hub will take."""
         if demand is None:
             return Plan(self.name, None, view.reading.demand, state=view.reading.demand)
         wanted = min(_MOST, max(0.0, demand))
-        taken, words = self._sheet.takes(wanted)
+        taken, words = takes(self._sheet, wanted)
         return Plan(self.name, wanted, taken, words, state=wanted)
 
     def act(self, plan: Plan) -> None:

@@ -29,7 +29,7 @@ _FRESH_S = 10.0
 _MOST = 100_000
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """A pool, and what is known of it."""
 
     name: str
@@ -91,7 +91,7 @@ class PoolSample(msgspec.Struct, frozen=True):
     waiting: float
 
 
-def pools(db: Db, root: Path, now: float) -> list[Look]:
+def pools(db: Db, root: Path, now: float) -> list[PoolView]:
     """List all pools that the project has files of."""
     rows, agents = pool_model.rows(db), view.pilot_sites(db, now)
     found = [
@@ -100,7 +100,7 @@ def pools(db: Db, root: Path, now: float) -> list[Look]:
     return [msgspec.structs.replace(one, said=pool_model.said(db, one.name)) for one in found]
 
 
-def pool(db: Db, root: Path, name: str, now: float) -> Look:
+def pool(db: Db, root: Path, name: str, now: float) -> PoolView:
     """Look at one pool."""
     if name not in files.names(root):
         files.read(root, name)
@@ -151,15 +151,15 @@ def samples(db: Db, since: float, name: str = "", step: float = 0.001) -> list[P
 
 def _look(
     root: Path, name: str, row: PoolRow, agents: Mapping[str, PilotSite], now: float
-) -> Look:  # fmt: skip
+) -> PoolView:  # fmt: skip
     try:
         found = row.changed.apply(files.read(root, name))
     except errors.PilotageError as error:
-        return Look(name=name, state="bad file", trouble=str(error), words=row.words)
+        return PoolView(name=name, state="bad file", trouble=str(error), words=row.words)
     seen = row.seen
     reading = msgspec.to_builtins(seen.reading) if seen else {}
     told = {key: reading[key] for key in reading if key != "demand"}
-    return Look(
+    return PoolView(
         name=name, site=found.site, about=found.about, control=_kind(found),
         state=_state(found, row, now), trouble=row.reason or _siteless(root, found.site, agents),
         words=row.words, looked=row.looked or None, demand=row.demand,

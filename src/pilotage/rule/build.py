@@ -201,11 +201,9 @@ def _allocation(written: RecipeText) -> Allocation:
     asked = written.batch or written.slurm
     if asked is None:
         return Allocation()
-    return Allocation(
-        nodes=asked.nodes, tasks=asked.tasks, queue=asked.queue or asked.partition,
-        account=asked.account, qos=asked.qos, constraint=asked.constraint,
-        reservation=asked.reservation, extra=asked.extra, launcher=asked.launcher,
-    )  # fmt: skip
+    given = msgspec.structs.asdict(asked)
+    partition = given.pop("partition")
+    return Allocation(**{**given, "queue": asked.queue or partition})
 
 
 def _retry(written: int | RetryText | None) -> Retry:

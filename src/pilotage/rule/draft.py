@@ -13,7 +13,7 @@ import msgspec
 
 from pilotage.base import errors, names
 from pilotage.job import template
-from pilotage.job.model import Data, OnChange
+from pilotage.job.model import Data, Launcher, OnChange
 from pilotage.rule import build
 from pilotage.rule.model import Rule
 from pilotage.rule.schema import (
@@ -21,7 +21,6 @@ from pilotage.rule.schema import (
     WAYS,
     BatchText,
     GatherText,
-    Launcher,
     LimitText,
     RecipeText,
     RetryText,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.job.model import Data, OnChange, State, Via
+from pilotage.job.model import BatchOptions, Data, OnChange, State, Via
 
 #: A size or duration: a number, or text such as `"8G"` and `"1h 30m"`.
 Amount = str | int | float
@@ -44,30 +44,15 @@ class LimitText(SchemaPart, frozen=True):
     most: int = 1
 
 
-#: What starts the tasks of a parallel job.
-Launcher = Literal["", "none", "srun", "mpirun"]
 #: How a job runs at a site, as people write it.
 Way = Literal["batch", "sbatch", "srun", "direct"]
 
 
-class BatchText(SchemaPart, frozen=True):
+class BatchText(BatchOptions, SchemaPart, frozen=True):
     """What a job that is a batch job of its own asks the batch system for."""
 
-    #: Nodes.
-    nodes: int = 1
-    #: Tasks on each node.
-    tasks: int = 1
-    #: Queue; Slurm's word for it does as well.
-    queue: str = ""
+    #: Slurm's word for `queue`.
     partition: str = ""
-    account: str = ""
-    qos: str = ""
-    constraint: str = ""
-    reservation: str = ""
-    #: Further options, such as `["--exclusive"]`; the site's file says which are allowed.
-    extra: tuple[str, ...] = ()
-    #: What starts the tasks of a parallel job.
-    launcher: Launcher = ""
 
 
 class GatherText(SchemaPart, frozen=True):

@@ -163,6 +163,17 @@ def test_everything_is_flushed_before_it_counts(tmp_path: Path, monkeypatch: pyt
     assert seen == ["file", "folder", "folder", "folder", "folder"]
 
 
+def test_an_exact_mode_is_not_changed_by_the_umask(tmp_path):
+    old = os.umask(0o077)
+    try:
+        durable.swap(tmp_path / "less", OLD, mode=0o644)
+        durable.swap(tmp_path / "exact", OLD, exact=0o644)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "less").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "exact").stat().st_mode) == 0o644
+
+
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EACCES])
 def test_a_folder_that_cannot_be_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -110,6 +110,7 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
     }
 
 
+@dataclass
 class Recipe:
     """What runs, with the defaults of its variables."""
 
@@ -117,8 +118,9 @@ class Recipe:
     job_type: ClassVar[str]
 
     name: str
-    parameters: dict[str, Any]
-    requirements: dict[str, Any]
+    recipe: Any
+    parameters: dict[str, Any] = field(default_factory=dict)
+    requirements: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -135,10 +137,7 @@ class Recipe:
 class BashRecipe(Recipe):
     """Lines of a shell script; parameters are environment variables."""
 
-    name: str
     recipe: list[str]
-    parameters: dict[str, Any] = field(default_factory=dict)
-    requirements: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
     job_type = "bash"
@@ -158,10 +157,7 @@ class BashRecipe(Recipe):
 class PythonRecipe(Recipe):
     """Lines of a Python script; parameters are its first globals."""
 
-    name: str
     recipe: list[str]
-    parameters: dict[str, Any] = field(default_factory=dict)
-    requirements: dict[str, Any] = field(default_factory=dict)
 
     job_type = "python"
 
@@ -179,10 +175,7 @@ class PythonRecipe(Recipe):
 class JupyterNotebookRecipe(Recipe):
     """A notebook, run by papermill."""
 
-    name: str
     recipe: dict[str, Any]
-    parameters: dict[str, Any] = field(default_factory=dict)
-    requirements: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
     job_type = "papermill"

@@ -10,10 +10,11 @@ from pilotage.edge.view import BrokerView
 from pilotage.flow.records import StoryLine
 from pilotage.flow.view import FlowSummary as FlowRow
 from pilotage.flow.view import StepSummary, TaskDetail
-from pilotage.job.model import Attempt, Binding, JobSpec
+from pilotage.job.model import Attempt, Binding, JobEnd, JobSpec
+from pilotage.match.share import OwnerUsage
 from pilotage.match.where import JobPlace
 from pilotage.pilot.model import NodeFacts
-from pilotage.pool.view import Look, PoolSample
+from pilotage.pool.view import PoolSample, PoolView
 from pilotage.result.story import Child, Moment
 from pilotage.status.sites import SiteStatus
 
@@ -114,20 +115,10 @@ class Written(msgspec.Struct, frozen=True):
     end: bool
 
 
-class EndRow(msgspec.Struct, frozen=True):
-    """The end of a job."""
-
-    seq: int
-    job: int
-    state: str
-    reason: str
-    result: Any = None
-
-
 class EndPage(msgspec.Struct, frozen=True):
     """Ends of jobs, in order."""
 
-    ends: list[EndRow]
+    ends: list[JobEnd]
     #: What to give as `after` for those that follow.
     after: int
 
@@ -255,7 +246,7 @@ class SiteList(msgspec.Struct, frozen=True):
 class Pools(msgspec.Struct, frozen=True):
     """The pools of the project."""
 
-    pools: list[Look]
+    pools: list[PoolView]
     #: Whether the caller may control them.
     steer: bool
 
@@ -329,26 +320,11 @@ class Samples(msgspec.Struct, frozen=True):
     samples: list[SiteSample]
 
 
-class ShareRow(msgspec.Struct, frozen=True):
-    """Usage of an owner, and what it is entitled to."""
-
-    owner: str
-    #: Core-seconds, of which older ones count less, and in all.
-    usage: float
-    total: float
-    running: int
-    queued: int
-    weight: float
-    #: Which part of all is due, from 0 to 1.
-    due: float
-    quota: int | None
-
-
 class Shares(msgspec.Struct, frozen=True):
     """Shares of owners."""
 
     half_life: float
-    shares: list[ShareRow]
+    shares: list[OwnerUsage]
 
 
 class NewTokenView(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from pilotage.hub.api import answers, jobs, pilots, queries
 from pilotage.hub.api.call import ApiCall
 from pilotage.hub.api.overview import Overviews, alarms
 from pilotage.hub.api.reader import Readers
+from pilotage.job.model import JobEnd
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.hub")
@@ -250,7 +251,7 @@ def after(db: Db, tag: str, line: int) -> answers.EndPage:
     until = min(last, line + _WINDOW)
     rows = db.rows("api_ends", after=line, until=until, tag=tag, most=_MOST)
     found = [
-        answers.EndRow(seq, job, state, reason, None if body is None else text.load(body))
+        JobEnd(job, state, reason, seq, None if body is None else text.load(body))
         for seq, job, state, reason, body in rows
     ]
     return answers.EndPage(found, found[-1].seq if len(found) == _MOST else max(line, until))

@@ -109,13 +109,4 @@ def shares(db: Db, call: ApiCall, owners: list[tuple[str, str, int]]) -> answers
     found = usage.table(
         db.rows("usage_all"), owners, settings.slices(share), share.user, half_life, call.now
     )
-    return answers.Shares(
-        half_life,
-        [
-            answers.ShareRow(
-                one.owner, one.usage, one.total, one.running, one.queued, one.slice.weight,
-                one.part, one.slice.quota,
-            )
-            for one in found
-        ],
-    )  # fmt: skip
+    return answers.Shares(half_life, found)

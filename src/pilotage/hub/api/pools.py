@@ -13,7 +13,7 @@ from pilotage.hub.api.call import ApiCall
 from pilotage.hub.metrics import Family
 from pilotage.pool import files, state, view
 from pilotage.pool.state import PoolOverrides, Taken
-from pilotage.pool.view import Look
+from pilotage.pool.view import PoolView
 from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
 
@@ -95,7 +95,7 @@ def families(db: Db, now: float) -> list[Family]:
     return found
 
 
-def show(db: Db, call: ApiCall) -> Look:
+def show(db: Db, call: ApiCall) -> PoolView:
     """Read one pool."""
     root, name = named(call)
     return view.pool(db, root, name, call.now)

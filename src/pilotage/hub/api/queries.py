@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pilotage.flow.model import FlowState
-from pilotage.job.model import Binding, JobSpec
+from pilotage.job.model import JobRequest
 from pilotage.job.model import State as JobState
 from pilotage.pilot.model import PilotState
 from pilotage.project.tokens import TokenScope
@@ -63,26 +63,29 @@ class Named(Ask, frozen=True):
     name: Text
 
 
-class JobsAsk(Ask, frozen=True):
-    """Filter of jobs."""
+class ListAsk(Ask, frozen=True):
+    """Filter of a list, the newest first."""
 
-    state: JobStates | UnsetType = UNSET
     #: Glob of the name.
     name: Text = ""
     owner: Text = ""
     tag: Text = ""
-    #: Part of the name, the tag or the reason, or the number.
-    search: Text = ""
     #: Only those with lower numbers.
     before: Number | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class SubmitJob(Ask, frozen=True):
+class JobsAsk(ListAsk, frozen=True):
+    """Filter of jobs."""
+
+    state: JobStates | UnsetType = UNSET
+    #: Part of the name, the tag or the reason, or the number.
+    search: Text = ""
+
+
+class SubmitJob(JobRequest, frozen=True):
     """A job to queue."""
 
-    spec: JobSpec
-    binding: Binding = Binding()
     #: The same key twice is one job.
     key: Annotated[str, Meta(pattern="^([0-9a-f]{32})?$")] = ""
     tag: Text = ""
@@ -96,19 +99,12 @@ class Submission(Ask, frozen=True):
     jobs: Annotated[tuple[SubmitJob, ...], Meta(min_length=1, max_length=10_000)]
 
 
-class FlowsAsk(Ask, frozen=True):
+class FlowsAsk(ListAsk, frozen=True):
     """Filter of workflows."""
 
     state: FlowStates | UnsetType = UNSET
-    #: Glob of the name.
-    name: Text = ""
-    owner: Text = ""
-    tag: Text = ""
     #: Also those that are steps of others.
     within: bool = False
-    #: Only those with lower numbers.
-    before: Number | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
 class NewFlow(Ask, frozen=True):

@@ -9,7 +9,7 @@ from pilotage.hub.api import admin, answers, flows, jobs, live, pilots, pools, q
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Overviews
 from pilotage.pool.state import Taken
-from pilotage.pool.view import Look
+from pilotage.pool.view import PoolView
 from pilotage.project.tokens import TokenScope
 from pilotage.status.sites import SiteStatus
 
@@ -127,7 +127,8 @@ def table(whole: Overviews) -> tuple[Route, ...]:
             query=queries.PoolSamplesAsk,
         ),
         _get(
-            "/pools/{name}", pools.show, Look, "Read one pool.", named=queries.Named, scope=_POOL
+            "/pools/{name}", pools.show, PoolView, "Read one pool.", named=queries.Named,
+            scope=_POOL,
         ),
         Route(
             method="PUT", path="/pools/{name}/demand", scope=_POOL, kind="write",

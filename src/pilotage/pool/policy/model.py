@@ -8,14 +8,19 @@ from enum import StrEnum
 import msgspec
 
 
-class Sight(msgspec.Struct, frozen=True):
-    """What is seen of one pool: pilots of one shape at one provider."""
+class PilotShape(msgspec.Struct, frozen=True):
+    """Pilots of one size at one provider."""
 
     name: str
     provider: str
-    #: What one pilot has; memory in any unit that hints use too.
+    #: What one pilot has; memory in the unit that hints use.
     cores: int
     memory: float
+
+
+class Sight(PilotShape, frozen=True):
+    """What is seen of one pool."""
+
     #: How many pilots wait at the provider, boot, take jobs, and take no more.
     queued: int = 0
     booting: int = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from pilotage.pool.policy.model import PilotShape
+
 
 class JobKind(msgspec.Struct, frozen=True):
     """Jobs that need the same."""
@@ -20,12 +22,9 @@ class JobKind(msgspec.Struct, frozen=True):
     share: float = 0.2
 
 
-class Machine(msgspec.Struct, frozen=True):
-    """One shape of pilot at one provider."""
+class Machine(PilotShape, frozen=True):
+    """What a provider starts as a pilot."""
 
-    name: str
-    provider: str
-    cores: int
     #: Gigabytes.
     memory: int
     #: Hours after which a pilot takes no more jobs; 0 is never.
