@@ -8,7 +8,7 @@ import pytest
 
 from pilotage.batch.model import Site
 from pilotage.job.model import Command, JobSpec, Resources
-from pilotage.match.bucket import QueuedJob
+from pilotage.match.classes import QueuedJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares
 from pilotage.pool.files import PilotResources, Pool

@@ -23,8 +23,8 @@ from pilotage.batch.held import Attempt, House, Telling
 from pilotage.batch.job import Guest, Room
 from pilotage.batch.submission import End, Submission, Work
 from pilotage.job import moves, records, retry, template
-from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
+from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
 from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue

@@ -11,7 +11,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.event import records as events
-from pilotage.job import bulk, model, moves, records
+from pilotage.job import model, moves, records
 from pilotage.job.model import State
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
@@ -118,7 +118,7 @@ def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: f
                 continue
             full[limit] = full.get(limit, 0) + 1
         limits[job] = limit
-    claims = bulk.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
+    claims = moves.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
     return [
         _declare(db, Out(claims[job], _spec(db, claims[job].spec), limit), base)
         for job, limit in limits.items()

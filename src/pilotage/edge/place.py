@@ -25,8 +25,8 @@ from pilotage.edge.message import Address, Handoff, Remote
 from pilotage.edge.records import Attempt
 from pilotage.job import moves, retry
 from pilotage.job import records as jobs
-from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
+from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark

@@ -27,7 +27,7 @@ from pilotage.edge.records import Attempt
 from pilotage.edge.send import Sender
 from pilotage.edge.silence import Patience
 from pilotage.edge.statuses import Steps, Word
-from pilotage.job.bulk import EndedJob
+from pilotage.job.moves import EndedJob
 from pilotage.match.turn import TurnRecords
 from pilotage.store import Db
 
