@@ -22,7 +22,7 @@ from pilotage.flow import moves as flows
 from pilotage.flow.model import Flow, NewFlow, Step
 from pilotage.hub import api, port
 from pilotage.hub.project import Project
-from pilotage.job import bulk, moves, records
+from pilotage.job import moves, records
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.retry import Next
 from pilotage.project import settings, tokens
@@ -100,7 +100,7 @@ class Hub:
     def run(self, job: int, holder: str = "pilot:7") -> Path:
         """Let a job run, as far as the store knows."""
         folder = str(self.project.state / "jobs")
-        assert self.writer.do(lambda db: bulk.claim(db, {job: holder}, folder, 2.0))
+        assert self.writer.do(lambda db: moves.claim(db, {job: holder}, folder, 2.0))
         where = Path(moves.attempt_dir(folder, job, 1))
         where.mkdir(parents=True)
         return where
@@ -145,7 +145,7 @@ async def running(
     hub.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(hub.face.run)
+            tasks.start_soon(hub.face.live.run)
             tasks.start_soon(
                 lambda: port.serve(hub.face.app, refuse, opened, closing=hub.face.live.close)
             )

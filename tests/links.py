@@ -17,8 +17,7 @@ import msgspec
 from pilotage.base.clock import WallClock
 from pilotage.edge.enrolment import AgentEnrolment
 from pilotage.edge.port.sites import AgentLines
-from pilotage.hub.connection import PortConnection
-from pilotage.hub.programs import Clients
+from pilotage.hub.connection import Clients, PortConnection
 from pilotage.job import records
 from pilotage.job.model import Command, Job, JobSpec, NewJob
 from pilotage.match.negotiate import Matcher

@@ -20,7 +20,7 @@ import pytest
 
 from pilotage.job import records
 from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
-from pilotage.match.bucket import QueuedJob
+from pilotage.match.classes import QueuedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Place

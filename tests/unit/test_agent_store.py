@@ -18,10 +18,10 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.settings import RunningLimits as Caps
 from pilotage.agent.settings import Settings
 from pilotage.base import text
-from pilotage.job import bulk, moves, purge, retry
+from pilotage.job import moves, purge, retry
 from pilotage.job import records as jobs
-from pilotage.job.bulk import EndedJob
 from pilotage.job.model import State
+from pilotage.job.moves import EndedJob
 from tests import posted
 from tests.posted import Store
 
@@ -53,7 +53,7 @@ def said(store: Store) -> list[tuple[int, int, str, str]]:
 
 def claim(store: Store, *numbers: int) -> None:
     holders = dict.fromkeys(numbers, "site:mira")
-    store.writer.do(lambda db: bulk.claim(db, holders, "/x", 1001.0, State.STAGING_IN))
+    store.writer.do(lambda db: moves.claim(db, holders, "/x", 1001.0, State.STAGING_IN))
 
 
 def test_a_message_is_a_job_with_its_first_word(store: Store):
@@ -178,7 +178,9 @@ def test_claims_and_ends_of_many_at_once_are_told(store: Store):
     bad = EndedJob(2, 1, 1, retry.AttemptEnd(ok=False, message="exit code 3", exit=3), held=True)
     spec = jobs.get(store.db, 2).spec
     dice = random.Random(1)
-    store.writer.do(lambda db: bulk.finish(db, [good, bad], lambda _: spec, now=5.0, dice=dice))
+    store.writer.do(
+        lambda db: moves.finish_all(db, [good, bad], lambda _: spec, now=5.0, dice=dice)
+    )
     assert [(seq, state, step) for job, seq, state, step in said(store) if job == 1] == [
         (1, "queued", "accept"), (2, "staging_in", "stage_in"), (3, "submitted", "queue"),
         (4, "running", "run"), (5, "done", "run"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from pilotage.base import text
 from pilotage.cli import formatting
 from pilotage.hub.project import Project
-from pilotage.job import bulk
+from pilotage.job import moves
 from pilotage.job.model import Command, JobSpec, NewJob
 from pilotage.match.where import JobPlace
 
@@ -23,7 +23,7 @@ def test_a_job_on_a_pilot_shows_the_site_of_the_pilot(tmp_path: Path) -> None:
             plain = {"site": "kit", "pool": "", "state": "available", "now": time.time()}
             pilot = db.value("pilot_add", name="n1", digest="n1", facts=facts, **plain)
             holders = {here: "pilot:0", there: f"pilot:{pilot}"}
-            assert bulk.claim(db, holders, "/jobs", time.time())
+            assert moves.claim(db, holders, "/jobs", time.time())
         found = [project.job(one) for one in (here, there, queued)]
         assert formatting.where(project.db, found) == {
             here: JobPlace("local", "local"),

@@ -22,8 +22,8 @@ from pilotage.bus.model import Follow, FollowedJob, Log, Status
 from pilotage.edge import logs, records, statuses
 from pilotage.edge.logs import EdgeLogs
 from pilotage.edge.message import Handoff, HubIdentity
-from pilotage.job import bulk, moves
 from pilotage.job import logs as results
+from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.store import Db, Writer, connect
@@ -89,7 +89,7 @@ class Hub:
 
     def _prepare(self, db: Db) -> None:
         assert jobs.add(db, NewJob(JobSpec(App("sim"), "far", site="mira")), 0.0) == 1
-        bulk.claim(db, {1: "site:mira"}, str(self.folder), 0.5, State.STAGING_IN)
+        moves.claim(db, {1: "site:mira"}, str(self.folder), 0.5, State.STAGING_IN)
         records.add(db, (1, 1), "mira", Handoff(), b"{}", 1.0)
         records.sent(db, records.due(db, 2.0, 0, 10), 2.0)
         statuses.hear(db, [_status("running", 1)], MINE, 3.0)

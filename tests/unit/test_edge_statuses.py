@@ -17,7 +17,7 @@ from pilotage.edge.message import Handoff, HubIdentity
 from pilotage.edge.records import RemoteAttempt
 from pilotage.edge.silence import SilenceLimits
 from pilotage.edge.statuses import ReceivedWord, own, proved
-from pilotage.job import bulk
+from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import App, Binding, JobSpec, NewJob, Script, State
 from pilotage.job.outcome import Cause
@@ -40,7 +40,7 @@ def db() -> Db:
     """Have job 1 at the site `mira`, whose message was written at 1."""
     made = sqlite.connect(Path(":memory:"))
     assert jobs.add(made, NewJob(SPEC), 0.0) == 1
-    bulk.claim(made, {1: "site:mira"}, "/jobs", 0.5, State.STAGING_IN)
+    moves.claim(made, {1: "site:mira"}, "/jobs", 0.5, State.STAGING_IN)
     records.add(made, (1, 1), "mira", Handoff(), b"{}", 1.0)
     return made
 

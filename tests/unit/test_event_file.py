@@ -26,10 +26,9 @@ from pilotage.event.file.bits import (
 from pilotage.event.file.marks import Marks, decode
 from pilotage.event.file.model import Entry, FileBatch, join, split, within
 from pilotage.event.file.outbox import Outbox
-from pilotage.event.file.scan import Pairs, diff
 from pilotage.event.file.source import outermost
-from pilotage.event.file.tree import Role, Tree
-from pilotage.event.file.watches import is_blind, read_mounts, type_of
+from pilotage.event.file.survey import Pairs, diff
+from pilotage.event.file.watches import Role, Tree, is_blind, read_mounts, type_of
 from pilotage.event.model import EventKind
 from pilotage.testing.clock import ManualClock
 from tests.file_memory import Memory

@@ -22,7 +22,6 @@ from pilotage.flow.dispatch import HubCapabilities
 from pilotage.flow.model import Flow, NewFlow, OnFailure, Step
 from pilotage.flow.records import AttemptRow
 from pilotage.flow.step_job import FlowSteps
-from pilotage.job import bulk
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
@@ -50,7 +49,7 @@ def begun(*sites: str, on_failure: OnFailure = "fail") -> Db:
 def sent(db: Db) -> None:
     """Have the job at its site, whose message was sent at 2."""
     site = jobs.get(db, 1).spec.site
-    bulk.claim(db, {1: f"site:{site}"}, "/jobs", 1.0, State.STAGING_IN)
+    job_moves.claim(db, {1: f"site:{site}"}, "/jobs", 1.0, State.STAGING_IN)
     records.add(db, (1, 1), site, Handoff(), b"{}", 1.0)
     records.sent(db, records.due(db, 2.0, 0, 9), 2.0)
 

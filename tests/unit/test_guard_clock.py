@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pilotage.base import wakeup
-from pilotage.rule import guard
+from pilotage.rule import firing
 
 
 def test_repeats_begin_anew_when_the_clock_is_set_back() -> None:
-    repeats = guard.Repeats()
+    repeats = firing.Repeats()
     assert [repeats.count("r", "/a", now) for now in (1000.0, 1030.0, 1059.0)] == [1, 2, 3]
     assert repeats.count("r", "/a", 500.0) == 1
     assert repeats.count("r", "/a", 600.0) == 1

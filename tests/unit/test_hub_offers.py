@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.base import text
 from pilotage.hub.project import Project
-from pilotage.job import bulk
+from pilotage.job import moves
 from pilotage.job.model import Command, JobSpec, NewJob, Resources
 from pilotage.match.facts import JobFacts, LimitUse, QuotaUse
 from pilotage.status import offers
@@ -50,7 +50,7 @@ def submit(project: Project, owner: str = "phys/anna", **needs: Any) -> int:
 
 def start(project: Project, job: int, holder: str) -> None:
     with project.db.transaction() as db:
-        assert bulk.claim(db, {job: holder}, "/jobs", time.time())
+        assert moves.claim(db, {job: holder}, "/jobs", time.time())
 
 
 def facts(project: Project, job: int, *, running: bool = True) -> JobFacts:

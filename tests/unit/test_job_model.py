@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pilotage.base import errors
-from pilotage.job import bulk, machine, moves, purge, records, retry
+from pilotage.job import machine, moves, purge, records, retry
 from pilotage.job.model import Command, Job, JobSpec, NewJob, Retry, State
 from pilotage.store import connect
 
@@ -83,7 +83,7 @@ class Life(RuleBasedStateMachine):
     def claim(self):
         queued = {job.id: job.attempt for job in self.jobs() if job.state is State.QUEUED}
         with self.db.transaction():
-            mine = bulk.claim(self.db, self.claims, "/j", self.now)
+            mine = moves.claim(self.db, self.claims, "/j", self.now)
         for one in mine.values():
             assert queued.pop(one.job) == one.attempt - 1
         self.claims.clear()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.base.owner import me
-from pilotage.job import bulk, moves, purge, records, retry
+from pilotage.job import moves, purge, records, retry
 from pilotage.job.model import Binding, Command, Job, JobSpec, NewJob, Retry, State
 from pilotage.store import Db, connect
 
@@ -54,7 +54,7 @@ def add(db: Db, name: str = "fit", now: float = 10.0, **facts: Any) -> int:
 
 
 def start(db: Db, *jobs: int, now: float = 20.0) -> list[int]:
-    return list(bulk.claim(db, dict.fromkeys(jobs, "/s"), "/jobs", now))
+    return list(moves.claim(db, dict.fromkeys(jobs, "/s"), "/jobs", now))
 
 
 def end(db: Db, job: int, how: retry.AttemptEnd = OK, attempt: int | None = None) -> State:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.job.model import Resources
-from pilotage.match import model
-from pilotage.match.model import Offer
+from pilotage.match import place
+from pilotage.match.place import Offer
 
 FEW = st.integers(0, 8)
 NEEDS = st.builds(Resources, cpus=FEW, memory=st.none() | FEW, gpus=FEW)
@@ -26,13 +26,13 @@ def offers(draw: Any) -> Offer:
 
 @given(NEEDS, offers())
 def test_giving_back_undoes_taking(needs, offer):
-    assert model.carve(needs, model.carve(needs, offer), sign=1) == offer
-    assert model.carve(needs, model.carve(needs, offer, sign=1)) == offer
+    assert place.carve(needs, place.carve(needs, offer), sign=1) == offer
+    assert place.carve(needs, place.carve(needs, offer, sign=1)) == offer
 
 
 @given(NEEDS, offers())
 def test_what_fits_leaves_nothing_below_zero_and_takes_its_own_only(needs, offer):
-    left = model.carve(needs, offer)
+    left = place.carve(needs, offer)
     taken = (
         offer.free_cpus - left.free_cpus,
         offer.free_memory - left.free_memory,
@@ -42,7 +42,7 @@ def test_what_fits_leaves_nothing_below_zero_and_takes_its_own_only(needs, offer
     assert (left.site, left.cpus, left.memory, left.gpus) == (
         offer.site, offer.cpus, offer.memory, offer.gpus
     )  # fmt: skip
-    if model.fits(needs, offer):
+    if place.fits(needs, offer):
         assert min(left.free_cpus, left.free_memory, left.free_gpus) >= 0
 
 
@@ -56,4 +56,4 @@ def test_what_fits_leaves_nothing_below_zero_and_takes_its_own_only(needs, offer
     ],
 )
 def test_what_fits_is_no_more_than_is_free_of_anything(needs, fits):
-    assert model.fits(needs, Offer("local", 8, 4, 2**33, 2**30)) is fits
+    assert place.fits(needs, Offer("local", 8, 4, 2**33, 2**30)) is fits

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pilotage.job import machine, moves, records
-from pilotage.job.bulk import EndedJob
 from pilotage.job.model import Command, JobSpec, Limit, NewJob, Resources, Retry, State
+from pilotage.job.moves import EndedJob
 from pilotage.job.retry import AttemptEnd
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Place

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pilotage.job.model import App, Command, JobSpec, Resources
 from pilotage.match import turn as patience
-from pilotage.match.bucket import PickedJob, QueuedJob
+from pilotage.match.classes import PickedJob, QueuedJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Lease, Place
 from pilotage.match.share import Shares, Slice

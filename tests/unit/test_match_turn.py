@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pilotage.job import moves, records
-from pilotage.job.bulk import EndedJob
 from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
+from pilotage.job.moves import EndedJob
 from pilotage.job.retry import AttemptEnd
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Place

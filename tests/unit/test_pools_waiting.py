@@ -9,7 +9,7 @@ import pytest
 from pilotage.batch.model import SiteSettings
 from pilotage.batch.pilot_request import PilotRequest
 from pilotage.job.model import Command, JobSpec, Resources
-from pilotage.match.bucket import QueuedJob
+from pilotage.match.classes import QueuedJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares
 from pilotage.pool.files import Pool

@@ -33,7 +33,7 @@ from pilotage.batch.system.model import BatchOrder
 from pilotage.job import moves
 from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
 from pilotage.match import turn, wish
-from pilotage.match.bucket import QueuedJob
+from pilotage.match.classes import QueuedJob
 from pilotage.match.cluster import Clusters
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Lease

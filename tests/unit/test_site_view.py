@@ -25,7 +25,7 @@ from pilotage.cli.submit import SubmitOptions
 from pilotage.edge import view
 from pilotage.flow import accept, dispatch
 from pilotage.hub.project import Project
-from pilotage.job import bulk, moves, retry
+from pilotage.job import moves, retry
 from pilotage.job.model import App, Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
 from pilotage.match.place import SITE
@@ -124,7 +124,7 @@ def test_jobs_and_pilots_are_counted_and_wishes_are_shown(project):
     spec = JobSpec(Command(("true",)), "fit", site="kit", via="batch")
     jobs = [project.submit(NewJob(spec)) for _ in range(3)]
     with project.db.transaction() as db:
-        bulk.claim(db, dict.fromkeys(jobs[:2], f"{SITE}kit"), "/jobs", NOW)
+        moves.claim(db, dict.fromkeys(jobs[:2], f"{SITE}kit"), "/jobs", NOW)
         moves.progress(db, [(jobs[0], 1)], State.STAGING_OUT, "", NOW)
     project.want_pilots("kit", PilotRequest(), 4, "")
     project.ask_site("kit", "drain", "new disks")
@@ -175,7 +175,7 @@ def test_a_name_is_free_again_when_its_owner_is_gone_and_holds_no_jobs(project):
     hear(project, "mira")
     job = project.submit(NewJob(JobSpec(App("sim"), "job", site="mira")))
     with project.db.transaction() as db:
-        bulk.claim(db, {job: f"{SITE}mira"}, "/jobs", NOW)
+        moves.claim(db, {job: f"{SITE}mira"}, "/jobs", NOW)
         db.value("edges_forget", name="mira")
         records.begin(db, ["kit", "here", "mira"])
         assert not records.stand(db, "mira", "batch")

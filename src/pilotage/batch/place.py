@@ -23,8 +23,8 @@ from pilotage.batch.job import BatchJob, ItemFolder
 from pilotage.batch.results import JobStaging, ResultFetcher
 from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.job import moves, records, retry, template
-from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
+from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
 from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue

@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.event import records as events
-from pilotage.job import bulk, model, moves, records
+from pilotage.job import model, moves, records
 from pilotage.job.model import JobEnd, State
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
@@ -108,7 +108,7 @@ def take(
                 continue
             full[limit] = full.get(limit, 0) + 1
         limits[job] = limit
-    claims = bulk.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
+    claims = moves.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
     return [
         _declare(db, ForwardedJob(claims[job], _spec(db, claims[job].spec), limit), base)
         for job, limit in limits.items()

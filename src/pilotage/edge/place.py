@@ -26,8 +26,8 @@ from pilotage.edge.message import Handoff, HubIdentity, RemoteJob
 from pilotage.edge.records import RemoteAttempt
 from pilotage.job import moves, retry
 from pilotage.job import records as jobs
-from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
+from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark

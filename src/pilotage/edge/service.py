@@ -27,7 +27,7 @@ from pilotage.edge.records import RemoteAttempt
 from pilotage.edge.send import MessageSender
 from pilotage.edge.silence import SilenceLimits
 from pilotage.edge.statuses import StepEvents, Word
-from pilotage.job.bulk import EndedJob
+from pilotage.job.moves import EndedJob
 from pilotage.match.turn import TurnRecords
 from pilotage.store import Db
 

@@ -9,7 +9,7 @@ from pilotage.base import text
 from pilotage.event.model import Event, EventKind
 from pilotage.flow.model import job_key
 from pilotage.job.model import State
-from pilotage.rule.ends import EndSource, Line
+from pilotage.rule.pipeline import EndSource, Line
 from pilotage.store import Db
 
 #: The most files in the event of an end.

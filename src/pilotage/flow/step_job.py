@@ -25,7 +25,7 @@ from pilotage.flow.model import AttemptEnd, Step
 from pilotage.flow.moves import OVER
 from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit
 from pilotage.flow.records import AttemptRow
-from pilotage.job import bulk, machine
+from pilotage.job import machine
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
 from pilotage.job.model import (
@@ -227,7 +227,7 @@ def adopt(db: Db, folder: str, now: float) -> int:
         job = jobs.add(db, new, created)
         if job is None:
             continue
-        bulk.claim(db, {job: queue_mark(site)}, folder, created, State.STAGING_IN)
+        job_moves.claim(db, {job: queue_mark(site)}, folder, created, State.STAGING_IN)
         sent, last, quiet, seq = heard
         db.run(
             "edge_attempt_adopt", job=job, number=1, site=site, state=state, seq=seq,

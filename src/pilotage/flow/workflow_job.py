@@ -20,8 +20,8 @@ from pilotage.flow import moves, read
 from pilotage.flow.model import FINAL, Flow, NewFlow, job_key
 from pilotage.flow.moves import end_job
 from pilotage.flow.rerun import rerun
-from pilotage.job import bulk, records, retry, template
 from pilotage.job import moves as job_moves
+from pilotage.job import records, retry, template
 from pilotage.job.model import Job, State, Workflow
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
@@ -148,7 +148,7 @@ def begin(
         return None
     if _full(db, job.limit_key):
         return None
-    claim = bulk.claim(db, {job.id: MARK}, place.folder, now).get(job.id)
+    claim = job_moves.claim(db, {job.id: MARK}, place.folder, now).get(job.id)
     if claim is None:
         return None
     try:

@@ -17,8 +17,7 @@ from pilotage.edge.enrolment import AgentEnrolment
 from pilotage.edge.port.sites import AgentLines
 from pilotage.hub import port as front
 from pilotage.hub import tls
-from pilotage.hub.connection import PortConnection
-from pilotage.hub.programs import Clients
+from pilotage.hub.connection import Clients, PortConnection
 from pilotage.hub.project import Project
 from pilotage.job.model import JobSpec
 from pilotage.match.queue import JobQueue
@@ -129,10 +128,10 @@ class Service:
         file = project.state / ADDRESS
         authority = tls.authority(settings, project.state) if context else None
         _write(file, {"url": address, "ca": str(authority) if authority else ""})
-        self._queue.on_end.append(lambda _: face.live.poke())
+        self._queue.on_end.append(face.live.poke)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(face.run)
+                tasks.start_soon(face.live.run)
                 ready(f"{address}/#token={secret}")
                 await front.serve(
                     face.app, lambda: PortConnection(self._desk, clients, agents), opened,

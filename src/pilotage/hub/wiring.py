@@ -30,8 +30,7 @@ from pilotage.hub.project import Project, read_flow
 from pilotage.hub.service import Service
 from pilotage.match.queue import JobQueue
 from pilotage.project import settings
-from pilotage.rule import ends
-from pilotage.rule.pipeline import EventPipeline
+from pilotage.rule.pipeline import EventPipeline, job_ends
 from pilotage.run.local import LocalSite
 from pilotage.store import Db, Writer
 
@@ -51,10 +50,10 @@ class Hub:
         self._work = Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
         self._events = EventPipeline(
             project, writer, open_reader,
-            {"job ends": ends.jobs(flow_events.of_job), "flow ends": flow_events.STORY},
-            self._on_new_jobs, read_flow,
+            {"job ends": job_ends(flow_events.of_job), "flow ends": flow_events.STORY},
+            (self._queue.poke, self._work.set), read_flow,
         )  # fmt: skip
-        self._queue.on_end.append(lambda _: self._events.wake_ends())
+        self._queue.on_end.append(self._events.wake_ends)
         lines = AgentLines()
         self._service = Service(
             project, writer, open_reader, self._queue, self._events, self._events.inbox.app, lines
@@ -120,8 +119,3 @@ class Hub:
         retention = project.settings.retention
         tasks.start_soon(housekeeping.keep_tidy, self._writer, project.clock, retention)
         ready()
-
-    def _on_new_jobs(self) -> None:
-        """Wake the matchmaker, and the tasks that forward jobs or serve workflows."""
-        self._queue.poke()
-        self._work.set()

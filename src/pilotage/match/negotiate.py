@@ -11,14 +11,12 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from pilotage.match import classes as barren
 from pilotage.match import reserve
-from pilotage.match import view as barren
-from pilotage.match.bucket import Bucket, PickedJob, QueuedJob
-from pilotage.match.classes import Classes
+from pilotage.match.classes import Bucket, Classes, PickedJob, QueuedJob, View
 from pilotage.match.cluster import Cluster, Clusters
 from pilotage.match.place import Lease, Place, PlaceQuota, Reservation
 from pilotage.match.share import Shares
-from pilotage.match.view import View
 
 
 class RunningLimits:

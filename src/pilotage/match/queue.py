@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from pilotage.base import crash, errors
 from pilotage.base.clock import Clock
-from pilotage.job.bulk import EndedJob
+from pilotage.job.moves import EndedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.requests import Granted, PlaceRequest, TurnOutcome

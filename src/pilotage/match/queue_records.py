@@ -10,10 +10,10 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.base.owner import me
-from pilotage.job import bulk, moves, records
+from pilotage.job import moves, records
 from pilotage.job.model import JobSpec, Workflow
 from pilotage.match.blackhole import BlackHoleGuard
-from pilotage.match.bucket import QueuedJob
+from pilotage.match.classes import QueuedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Lease, Place, mark
@@ -89,12 +89,12 @@ class QueueRecords:
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def finish(self, db: Db, ends: Iterable[tuple[int, list[bulk.EndedJob]]], now: float) -> None:
+    def finish(self, db: Db, ends: Iterable[tuple[int, list[moves.EndedJob]]], now: float) -> None:
         """Record what ended; a former holder counts only if no other place holds the job."""
         heard = []
         for number, reported in ends:
             place = self.matcher.places.get(number)
-            mine: dict[int, bulk.EndedJob] = {}
+            mine: dict[int, moves.EndedJob] = {}
             for one in reported:
                 lease = place.leases.get(one.job) if place else None
                 if lease is not None and lease.attempt == one.attempt:
@@ -104,7 +104,7 @@ class QueueRecords:
                     # It comes late, and counts only if no new attempt has begun.
                     late = db.row("attempt_facts", job=one.job, number=one.attempt)
                     if late and late[1] in (place.marks if place else {mark(number)}):
-                        heard.append(bulk.EndedJob(one.job, one.attempt, late[0], one.end))
+                        heard.append(moves.EndedJob(one.job, one.attempt, late[0], one.end))
             if mine and place is not None:
                 for one in mine.values():
                     if one.end.refused and not one.end.again:
@@ -119,7 +119,7 @@ class QueueRecords:
                 heard += mine.values()
         self.record(db, heard, now)
 
-    def _refuse(self, db: Db, place: Place, one: bulk.EndedJob) -> None:
+    def _refuse(self, db: Db, place: Place, one: moves.EndedJob) -> None:
         """Offer jobs of a definition no more to a place that could not run one of them."""
         bucket = place.kinds[one.job]
         cluster = bucket.cluster
@@ -130,16 +130,16 @@ class QueueRecords:
             self.matcher.part(bucket.owner, bucket.cluster, alike, cluster)
         cluster.refused_by.add(place.number)
 
-    def record(self, db: Db, ended: list[bulk.EndedJob], now: float) -> None:
+    def record(self, db: Db, ended: list[moves.EndedJob], now: float) -> None:
         """Record ends, independent of the holder."""
         if ended:
-            bulk.finish(
+            moves.finish_all(
                 db, ended, lambda number: self.specs.get(db, number), now=now, dice=self.dice
             )
             self.ended += [(one.job, one.attempt) for one in ended]
             crash.point("result.before_commit")
 
-    def _free(self, place: Place, ended: list[bulk.EndedJob], now: float) -> None:
+    def _free(self, place: Place, ended: list[moves.EndedJob], now: float) -> None:
         walls = []
         for one in ended:
             self.holder.pop(one.job, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pilotage.job import bulk, moves
+from pilotage.job import moves
 from pilotage.job.model import JobSpec
 
 
@@ -36,7 +36,7 @@ class PlaceRequest(msgspec.Struct, eq=False):
 
     place: int
     answer: Callable[[Granted], None]
-    ends: list[bulk.EndedJob] = []
+    ends: list[moves.EndedJob] = []
     #: Plain jobs that it would take beyond its free cores.
     ahead: int = 0
     #: Whether it waits when there is nothing to do.

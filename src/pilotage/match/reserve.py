@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pilotage.match.bucket import Bucket
+from pilotage.match.classes import Bucket
 from pilotage.match.cluster import Cluster
 from pilotage.match.place import Lease, Place, Reservation
 

@@ -12,9 +12,9 @@ from functools import partial
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.job import bulk, moves, retry
+from pilotage.job import moves, retry
 from pilotage.match import reserve
-from pilotage.match.bucket import Bucket, PickedJob
+from pilotage.match.classes import Bucket, PickedJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Lease, Place, mark
 from pilotage.match.queue_records import QueueRecords
@@ -149,7 +149,9 @@ class TurnRecords(QueueRecords):
         for lease in held:
             self.holder.pop(lease.job, None)
         self.record(
-            db, [bulk.EndedJob(one.job, one.attempt, one.spec, end, held=True) for one in held], now
+            db,
+            [moves.EndedJob(one.job, one.attempt, one.spec, end, held=True) for one in held],
+            now,
         )
         self._stops.pop(number, None)
 
@@ -216,7 +218,7 @@ class TurnRecords(QueueRecords):
             holders.setdefault(place.begins, {})[picked.job] = place.holder
         claims: dict[int, moves.Claim] = {}
         for state, some in holders.items():
-            claims |= bulk.claim(db, some, self._folder, now, state)
+            claims |= moves.claim(db, some, self._folder, now, state)
         if missed := [picked.job for _, picked in chosen if picked.job not in claims]:
             self._queue_again(db, missed, now)
         for place, picked in chosen:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.job import bulk, moves, retry
+from pilotage.job import moves, retry
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
 from pilotage.match.queue import NO_PLACE, JobQueue
@@ -110,7 +110,7 @@ class SyncHandler:
     # -- questions -------------------------------------------------------------------------------
 
     def _ask(
-        self, pilot: Pilot, message: messages.Sync, line: PilotLink, ends: list[bulk.EndedJob],
+        self, pilot: Pilot, message: messages.Sync, line: PilotLink, ends: list[moves.EndedJob],
         ending: list[HeldAttempt],
     ) -> None:  # fmt: skip
         if message.started:
@@ -131,7 +131,7 @@ class SyncHandler:
             pilot.timer = self._loop.call_later(wait, self._queue.nudge, pilot.number)
 
     def _dismiss(
-        self, pilot: Pilot, message: messages.Sync, line: PilotLink, ends: list[bulk.EndedJob]
+        self, pilot: Pilot, message: messages.Sync, line: PilotLink, ends: list[moves.EndedJob]
     ) -> None:
         """Dismiss a pilot; of one that was lost, successful ends are still recorded."""
         heard = ends if pilot.state is PilotState.LOST else []
@@ -139,7 +139,7 @@ class SyncHandler:
         send = functools.partial(self._send, pilot, message, line, [], [])
         self._queue.ask(PlaceRequest(NO_PLACE, lambda _: send()))
 
-    def _finish(self, pilot: Pilot, ends: list[bulk.EndedJob]) -> None:
+    def _finish(self, pilot: Pilot, ends: list[moves.EndedJob]) -> None:
         """Record ends without asking for more work."""
         if ends:
             number = pilot.number
@@ -147,7 +147,7 @@ class SyncHandler:
 
     def _ended(
         self, pilot: Pilot, end: model.ReportedEnd, ending: list[HeldAttempt]
-    ) -> bulk.EndedJob:
+    ) -> moves.EndedJob:
         """Classify an end; of attempts that this pilot does not hold, only successes count."""
         job, attempt = validate.attempt(end.key)
         held = pilot.held.get(job)
@@ -160,7 +160,7 @@ class SyncHandler:
                 output.write(self._folder, job, attempt, stream, -1, data)
         judged = _classify(pilot, held, end)
         pilot.done += judged.ok
-        return bulk.EndedJob(job, attempt, held.number, judged)
+        return moves.EndedJob(job, attempt, held.number, judged)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class SyncHandler:
             return False
         del pilot.held[stop.job]
         end = retry.AttemptEnd(ok=False, message=stop.words, cause=Cause.STOPPED, stopped=True)
-        self._finish(pilot, [bulk.EndedJob(held.job, held.attempt, held.number, end)])
+        self._finish(pilot, [moves.EndedJob(held.job, held.attempt, held.number, end)])
         return True
 
     def _send(
@@ -235,7 +235,7 @@ class SyncHandler:
                     raise NotRunnable(f"it is too large to be sent to a pilot: {len(body)} bytes")
             except Exception as error:  # noqa: BLE001 - one bad definition must not stop the rest
                 end = _failure(pilot, error)
-                refused.append(bulk.EndedJob(claim.job, claim.attempt, claim.spec, end))
+                refused.append(moves.EndedJob(claim.job, claim.attempt, claim.spec, end))
                 continue
             pilot.held[claim.job] = HeldAttempt(
                 claim.job, claim.attempt, claim.spec, spec, claim.rule
@@ -267,7 +267,7 @@ class SyncHandler:
             if pilot.held.get(claim.job) is held:
                 del pilot.held[claim.job]
                 end = _failure(pilot, error)
-                self._finish(pilot, [bulk.EndedJob(claim.job, claim.attempt, claim.spec, end)])
+                self._finish(pilot, [moves.EndedJob(claim.job, claim.attempt, claim.spec, end)])
             return
         self._listener.started(claim, binding, files)
         if files:

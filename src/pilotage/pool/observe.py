@@ -9,7 +9,7 @@ from typing import Any
 
 from pilotage.batch.model import SiteSettings
 from pilotage.edge import view
-from pilotage.match.bucket import Bucket
+from pilotage.match.classes import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.turn import TurnRecords

@@ -15,8 +15,8 @@ from pilotage.bus.amqp.model import BrokerSettings
 from pilotage.data.transfer import url
 from pilotage.data.transfer.keys import Credentials
 from pilotage.event.file.model import Options
-from pilotage.match.model import Offer
 from pilotage.match.negotiate import Matcher
+from pilotage.match.place import Offer
 from pilotage.match.share import Shares, Slice
 from pilotage.run.launch import LaunchContext
 

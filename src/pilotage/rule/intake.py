@@ -16,7 +16,7 @@ from pilotage.event import content, records
 from pilotage.event.file.model import UNFINISHED, FileBatch
 from pilotage.event.model import Event, EventKind, FileVersion
 from pilotage.job.model import State
-from pilotage.rule import firing, guard
+from pilotage.rule import firing
 from pilotage.rule.model import FilePattern, Rule
 from pilotage.rule.pattern import Index
 from pilotage.store import Db, Writer
@@ -43,7 +43,7 @@ class Intake:
     """Matches events against the rules and makes their jobs, exactly once."""
 
     def __init__(
-        self, writer: Writer, reader: Db, clock: Clock, lineage: guard.Lineage,
+        self, writer: Writer, reader: Db, clock: Clock, lineage: firing.Lineage,
         wake: Callable[[], None],
     ) -> None:  # fmt: skip
         """Begin with no rules; `wake` is called, from any thread, when there are new jobs."""
@@ -56,8 +56,8 @@ class Intake:
         self._room = threading.BoundedSemaphore(_IN_FLIGHT)
         self._index = Index(())
         self._ready: dict[str, firing.PreparedRule] = {}
-        self._pacer = guard.Pacer()
-        self._repeats = guard.Repeats()
+        self._pacer = firing.Pacer()
+        self._repeats = firing.Repeats()
         self._counting = threading.Lock()
         self._in_flight = 0
         self._failure: BaseException | None = None
@@ -252,11 +252,11 @@ class Intake:
         state, reason = State.QUEUED, ""
         repeats = self._repeats.count(rule.name, event.subject, now)
         if repeats > rule.max_repeats and event.kind not in _REPEATABLE:
-            state, reason = State.HELD, guard.too_often(rule, text.show(event.subject), repeats)
+            state, reason = State.HELD, firing.too_often(rule, text.show(event.subject), repeats)
         elif depth >= rule.max_depth and parent is not None:
             deep = int((db or self._reader).value("job_rule_depth", id=parent, rule=rule.name))
             if deep >= rule.max_depth:
-                state, reason = State.HELD, guard.too_deep(rule, deep)
+                state, reason = State.HELD, firing.too_deep(rule, deep)
         pace = self._pacer.not_before(rule.name, rule.rate, now) if rule.rate else 0.0
         return firing.FiringContext(now, parent, depth, state, reason, pace)
 

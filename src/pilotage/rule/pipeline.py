@@ -1,4 +1,4 @@
-"""From events to jobs: event sources, messages, timers, and reloading of rules."""
+"""From events to jobs: event sources, messages, timers, ends of jobs, and reloading of rules."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import asyncio
 import logging
 import threading
 from asyncio import wrap_future
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from starlette.applications import Starlette
 
-from pilotage.base import errors, text, units
+from pilotage.base import crash, errors, text, units
 from pilotage.base.clock import Clock
 from pilotage.base.wakeup import Wakeup, patience
 from pilotage.event import http, socket, timer
 from pilotage.event import records as event_records
 from pilotage.event.file.source import FileSource
+from pilotage.event.model import Event, EventKind
 from pilotage.event.records import StoredFiles
 from pilotage.job import model, moves, records
 from pilotage.project import folder, tokens
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import Http, Tcp
-from pilotage.rule import ends, guard
+from pilotage.rule import firing
 from pilotage.rule import records as rulebook
-from pilotage.rule.ends import EndEvents, EndSource
 from pilotage.rule.files import Diff
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
@@ -49,12 +49,13 @@ class EventPipeline(JobListener):
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db],
-        stories: Mapping[str, EndSource], on_new_jobs: Callable[[], None], read_flow: FlowReader,
+        stories: Mapping[str, EndSource], on_new_jobs: Sequence[Callable[[], None]],
+        read_flow: FlowReader,
     ) -> None:  # fmt: skip
         """Connect the parts; nothing happens before `begin`.
 
-        Ends are read from `stories`; `on_new_jobs` is called whenever there may be new jobs,
-        and `read_flow` reads workflows that rules start.
+        Ends are read from `stories`; all of `on_new_jobs` are called whenever there may be new
+        jobs, and `read_flow` reads workflows that rules start.
         """
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         now = project.clock
@@ -63,7 +64,7 @@ class EventPipeline(JobListener):
             Wakeup(call_soon) for _ in range(6)
         )
         self._on_new_jobs = on_new_jobs
-        self._lineage = guard.Lineage()
+        self._lineage = firing.Lineage()
         self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.set)
         self._reloader = RuleReloader(
             project, writer, self._intake, stories, self._wake_all, read_flow
@@ -82,7 +83,7 @@ class EventPipeline(JobListener):
     async def begin(self, tasks: TaskGroup) -> None:
         """Start to take events, those that were missed first."""
         for path, job, depth in self._writer.do(
-            lambda db: db.rows("output_all", most=guard.MOST_OUTPUTS)
+            lambda db: db.rows("output_all", most=firing.MOST_OUTPUTS)
         ):
             self._lineage.outputs[text.load_path(path)] = (job, depth)
         for task in self._tasks():
@@ -108,7 +109,7 @@ class EventPipeline(JobListener):
 
     def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
         """Tell the loop guard which job started."""
-        runs = guard.RunningJob(claim.job, claim.depth, binding.path, self._now.now())
+        runs = firing.RunningJob(claim.job, claim.depth, binding.path, self._now.now())
         self._lineage.started(claim.rule, runs, outputs)
 
     def writes(self, job: int, depth: int, outputs: list[str]) -> None:
@@ -121,7 +122,7 @@ class EventPipeline(JobListener):
         self._ends.idle = False
         self._ended.set()
 
-    def wake_ends(self) -> None:
+    def wake_ends(self, _ended: object = None) -> None:
         """Wake the rules that wait for ends of jobs."""
         self._ends.idle = False
         self._ended.set()
@@ -129,12 +130,16 @@ class EventPipeline(JobListener):
     async def _wake(self) -> None:
         while True:
             await self._jobs.wait()
-            self._on_new_jobs()
+            self._look_for_jobs()
             self._settling.set()
 
     def _poked(self) -> None:
-        self._on_new_jobs()
+        self._look_for_jobs()
         self._wake_all()
+
+    def _look_for_jobs(self) -> None:
+        for tell in self._on_new_jobs:
+            tell()
 
     def _wake_all(self) -> None:
         for wakeup in (self._timing, self._ended, self._ports, self._settling, self._messages):
@@ -382,7 +387,7 @@ class RuleReloader:
             specs = {name: records.intern(db, one.rule.spec) for name, one in found.items()}
             live = (one.rule.pattern for one in found.values() if one.enabled)
             wanted = any(isinstance(one, JobPattern) for one in live)
-            ends.start_ends(db, self._stories, wanted=wanted)
+            start_ends(db, self._stories, wanted=wanted)
             return rulebook.generation(db), found, specs
 
         self._generation, found, specs = self._writer.do(step)
@@ -398,3 +403,113 @@ class RuleReloader:
             self._intake.fire_on_known_files(new)
             _rules_log.debug("rules fired on known files: %s", text.dump(new))
         self._writer.do(lambda db: rulebook.take_effect(db, self._generation))
+
+
+#: A line of a story by its number, and the event that it is, if it is one.
+Line = tuple[int, Event | None]
+#: What came out of a job that is a workflow: the store, the job, its state, the project's folder.
+OfFlow = Callable[[Db, int, str, str], dict[str, Any]]
+
+
+class EndSource(NamedTuple):
+    """A journal in the store that has ends of jobs or flows."""
+
+    #: Read the lines after a number, for a project in a folder.
+    read: Callable[[Db, int, str], list[Line]]
+    #: The query for the number of its newest line.
+    newest: str
+
+
+class EndEvents:
+    """Turns the ends of jobs, and of tasks of workflows, into events, in their order."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        writer: Writer,
+        bell: Wakeup,
+        stories: Mapping[str, EndSource],
+        root: str,
+    ) -> None:
+        """Follow `stories`; set `bell` when jobs ended or the rules have changed."""
+        self._intake = intake
+        self._stories = stories
+        self._root = root
+        self._writer = writer
+        self._bell = bell
+        #: Whether every end so far has been taken.
+        self.idle = True
+
+    async def run(self) -> None:
+        """Follow the journal until cancelled."""
+        while True:
+            await self._bell.wait()
+            wanted = any(isinstance(one.pattern, JobPattern) for one in self._intake.rules.values())
+            while wanted and await self._step():
+                pass
+            self.idle = True
+
+    async def _step(self) -> bool:
+        taken = [await self._follow(name, story) for name, story in self._stories.items()]
+        return any(taken)
+
+    async def _follow(self, source: str, story: EndSource) -> bool:
+        """Handle some ends of one journal; return whether there were any."""
+
+        def some(db: Db) -> list[Line]:
+            after = event_records.cursor(db, source)
+            return story.read(db, int(after), self._root) if after else []
+
+        found = await self._writer.run(some)
+        if not found:
+            return False
+        events = [event for _, event in found if event is not None]
+        last = found[-1][0]
+
+        def note(db: Db) -> None:
+            if event_records.cursor(db, source):  # else the last rule that waits has gone meanwhile
+                event_records.advance(db, source, str(last))
+            crash.point("jobevent.before_commit")
+
+        await anyio.to_thread.run_sync(self._intake.take, events, note)
+        return True
+
+
+def start_ends(db: Db, stories: Mapping[str, EndSource], *, wanted: bool) -> None:
+    """Begin with the ends from now on, where no rule has waited for ends before.
+
+    The journal is followed from where it was left, also after a restart, while some rule waits.
+    """
+    for source, story in stories.items():
+        if not wanted:
+            event_records.advance(db, source, "")
+        elif not event_records.cursor(db, source):
+            event_records.advance(db, source, str(db.value(story.newest)))
+
+
+def job_ends(of_flow: OfFlow) -> EndSource:
+    """Return the story of jobs; `of_flow` adds what came out of jobs that are workflows."""
+
+    def read(db: Db, after: int, root: str) -> list[Line]:
+        return _ended_jobs(db, after, root, of_flow)
+
+    return EndSource(read, "journal_last")
+
+
+def _ended_jobs(db: Db, after: int, root: str, of_flow: OfFlow) -> list[Line]:
+    found: list[Line] = []
+    for seq, time, job, attempt, state, reason, name, rule, depth, step in db.rows(
+        "journal_ends", after=after
+    ):
+        if step:
+            # Its workflow reports it, once its outputs have been checked.
+            found.append((seq, None))
+            continue
+        facts = {
+            "id": job, "name": name, "rule": rule, "state": state, "reason": reason,
+            "attempt": attempt, "depth": depth,
+            "outputs": [row[0] for row in db.rows("output_of", job=job)],
+        }  # fmt: skip
+        facts |= of_flow(db, job, state, root)
+        found.append((seq, Event(EventKind.JOB_ENDED, name, time, str(seq), data=facts, cause=job)))
+    return found

@@ -21,10 +21,10 @@ import msgspec
 
 from pilotage.base import crash, errors, text
 from pilotage.job import model, moves, records, retry
-from pilotage.job.bulk import EndedJob
+from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
-from pilotage.match import model as fit
-from pilotage.match.model import Offer
+from pilotage.match import place as fit
+from pilotage.match.place import Offer
 from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords

@@ -5,8 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 
-from pilotage.match.model import Offer
-from pilotage.match.place import Place
+from pilotage.match.place import Offer, Place
 from pilotage.match.wish import FOLDER, ONLY_APPLICATIONS
 
 #: The number of this machine among the pilots.

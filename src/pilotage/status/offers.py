@@ -17,8 +17,7 @@ from pilotage.edge import view
 from pilotage.job import records
 from pilotage.job.model import JobSpec, Resources
 from pilotage.match.cluster import QUEUE
-from pilotage.match.model import Offer
-from pilotage.match.place import Place
+from pilotage.match.place import Offer, Place
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Offered, Offers
 from pilotage.pilot import table
 from pilotage.pilot.model import NodeFacts, PilotState

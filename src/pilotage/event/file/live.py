@@ -27,8 +27,7 @@ from pilotage.event.file.marks import PAIRING, Marks, decode
 from pilotage.event.file.model import Entry, join, split, within
 from pilotage.event.file.outbox import Outbox
 from pilotage.event.file.survey import Survey, Visit
-from pilotage.event.file.tree import DirectoryNode, Moving, Role
-from pilotage.event.file.watches import Watches
+from pilotage.event.file.watches import DirectoryNode, Moving, Role, Watches
 from pilotage.event.model import EventKind
 
 _IGNORED = int(flags.IGNORED)

@@ -62,8 +62,8 @@ class Api:
     ) -> None:  # fmt: skip
         """Connect the parts; `events` handles posts to `/events/TOPIC`.
 
-        `data` serves agents of sites at `/data/PATH`. `app` is what a server serves, and `run` must
-        run beside it.
+        `data` serves agents of sites at `/data/PATH`. `app` is what a server serves, and
+        `live.run` must run beside it.
         """
         self._context = context
         self._gate = gate
@@ -75,13 +75,6 @@ class Api:
         self.live = Live(self._readers, self._whole, context.clock.now, call_soon)
         self.routes = routes.table(self._whole)
         self.app = self._application(events)
-
-    async def run(self) -> None:
-        """Follow what changes until cancelled."""
-        try:
-            await self.live.run()
-        finally:
-            self._readers.close()
 
     def _application(self, events: ASGIApp | None) -> Starlette:
         page = Page()

@@ -68,8 +68,8 @@ class Live:
         self._told: dict[str, Any] = {}
         self._flown: dict[int, answers.PilotRow] = {}
 
-    def poke(self) -> None:
-        """Read soon: the store has changed; callable from any thread."""
+    def poke(self, _ended: object = None) -> None:
+        """Read soon: the store has changed, as when jobs ended; callable from any thread."""
         self._bell.set()
 
     def close(self) -> None:
@@ -96,17 +96,23 @@ class Live:
                 await self._moved.wait()
 
     async def run(self) -> None:
-        """Follow the journal until cancelled."""
-        while True:
-            await self._bell.wait(_MOST_S if self._watchers else None)
-            if self._watchers and not self.closed:
-                try:
+        """Follow the journal until cancelled; then close the readers."""
+        try:
+            while True:
+                await self._bell.wait(_MOST_S if self._watchers else None)
+                if self._watchers and not self.closed:
                     await self._look()
-                except Exception:  # noqa: BLE001 - work goes on, also when it cannot be shown
-                    _log.exception("cannot tell what is new")
-            await anyio.sleep(_LEAST_S)
+                await anyio.sleep(_LEAST_S)
+        finally:
+            self.readers.close()
 
     async def _look(self) -> None:
+        try:
+            await self._tell_news()
+        except Exception:  # noqa: BLE001 - work goes on, also when it cannot be shown
+            _log.exception("cannot tell what is new")
+
+    async def _tell_news(self) -> None:
         last = int(await self.readers.ask(lambda db: db.value("journal_last")))
         if last != self.last:
             self.last = last
