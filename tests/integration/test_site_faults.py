@@ -65,7 +65,7 @@ def test_called_off_from_outside(farm: Farm, slurm: Slurm) -> None:
         farm.wait_ended(job)
     found = farm.job(job)
     assert found.state is State.CANCELLED, farm.told()
-    assert "called off at the batch system" in found.reason
+    assert "cancelled at the batch system" in found.reason
     assert farm.ran() == {job: 1}
 
 

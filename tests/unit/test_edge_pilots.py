@@ -128,7 +128,7 @@ def test_nothing_is_ordered_while_no_hub_could_be_reached(db: Db):
 def test_a_pilot_that_is_called_off_before_its_order_is_over(db: Db):
     db.run("pool_call_off", ids="[1]")
     assert look(db) == 0
-    assert pilot(db) == ("down", "called off before it was ordered")
+    assert pilot(db) == ("down", "cancelled before it was ordered")
 
 
 def test_one_that_is_called_off_at_a_site_that_was_forgotten_is_over(db: Db):

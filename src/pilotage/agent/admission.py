@@ -45,7 +45,7 @@ def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | 
     if reason:
         return Refused(kind="message", code="wrong_site", reason=reason, job=job)
     if not user:
-        reason = "nobody knows who sent it: the broker has verified no name"
+        reason = "its sender is unknown: the broker has verified no name"
         return Refused(kind="policy", code="no_user", reason=reason, job=job)
     if reason := posing(user, settings):
         return Refused(kind="policy", code="no_user", reason=reason, job=job)

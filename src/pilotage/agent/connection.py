@@ -67,7 +67,7 @@ class Beat:
                 pause = min(pause, _AGAIN_S)
                 if str(error) != trouble:
                     trouble = str(error)
-                    _log.warning("the hub does not hear this site, trying again: %s", error)
+                    _log.warning("cannot send to the hub, trying again: %s", error)
             await anyio.sleep(pause)
 
 

@@ -291,7 +291,7 @@ class EdgeData:
     def _required(self, one: Guest, kept: Kept | None) -> Kept:
         if kept is None:
             # To guess that nothing is left to do would be to lose its results.
-            raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
+            raise errors.PilotageError(f"{self._file(one)} is missing: the next steps are unknown")
         return kept
 
     async def _keep(self, one: Guest, kept: Kept, **changes: bool) -> Kept:

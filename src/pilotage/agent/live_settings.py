@@ -75,7 +75,7 @@ class Followed:
                 message = f"the site {self.now.site} cannot become {fresh.site} while it is served"
                 raise errors.ConfigError(message, hint="stop the agent first")
         except errors.PilotageError as error:
-            self.trouble = f"{error}; what was set before goes on"
+            self.trouble = f"{error}; the previous settings stay in force"
             _log.error("%s", self.trouble)
             return
         self.now, self.trouble = fresh, ""

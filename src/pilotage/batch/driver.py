@@ -43,7 +43,7 @@ _log = logging.getLogger("pilotage.batch")
 _RETRY = Backoff(first=1.0, limit=60.0)
 #: The least time between two listings.
 _BREATH_S = 0.5
-_CALLED_OFF = "it was called off before it began"
+_CALLED_OFF = "it was cancelled before it began"
 
 
 class _Withdrawn(Exception):
@@ -233,7 +233,7 @@ class Driver:
             number = await self._insist(one, lambda: self._submit_once(one))
             crash.point("site.submitted")
         except _Withdrawn:
-            _log.debug("submission %s was called off before it was sent", one.key)
+            _log.debug("submission %s was cancelled before it was sent", one.key)
         except BatchError as error:
             await self._refused(one, str(error), final=error.final)
         except errors.Unsure as error:
@@ -308,8 +308,8 @@ class Driver:
         try:
             items = await self._insist(one, lambda: self.party(one).items(one, key))
         except (_Withdrawn, errors.PilotageError) as error:
-            _log.warning("site %s: %s is not submitted anew: %s", self.remote.name, one.key, error)
-            self.party(one).said(one, f"it cannot be submitted anew: {error}")
+            _log.warning("site %s: %s is not submitted again: %s", self.remote.name, one.key, error)
+            self.party(one).said(one, f"it cannot be submitted again: {error}")
             one.asked, one.asking = self.steady(), False
             return
         async with self.fencing:

@@ -74,7 +74,7 @@ def _by_evidence(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
     if stopping and not judged.ok:
         return msgspec.structs.replace(judged, stopped=True, message=stopping)
     if judged.ok and outputs is None and (one.outputs or one.optional):
-        message = "its batch job died before anybody looked at its outputs"
+        message = "its batch job died before its outputs were checked"
         return msgspec.structs.replace(
             judged, ok=False, missing=(), lost=True, message=message, cause=outcome.Cause.LOST
         )
@@ -94,7 +94,7 @@ def _by_scheduler(item: Item, never: str) -> retry.AttemptEnd:
     cause = item.cause or Cause.UNKNOWN
     said = f" ({item.words})" if item.words else ""
     if cause is Cause.CANCELLED:
-        words = f"it was called off at the batch system{said}"
+        words = f"it was cancelled at the batch system{said}"
         return retry.AttemptEnd(ok=False, message=words, cause=_CAUSES[cause], call_off=words)
     if cause in OWN and not never:
         words = f"the batch system ended it: {OWN[cause]}{said}"
@@ -186,7 +186,7 @@ class Homing:
                 await asyncio.sleep(_AGAIN_S)
             except (errors.PilotageError, OSError, LookupError, TypeError, ValueError) as error:
                 # Also because of what the site says of them, which may be anything.
-                message = f"its results cannot be brought home: {error}"
+                message = f"its results cannot be brought back: {error}"
                 _log.warning("job %s: %s", one.key, message)
                 if not verdict.ok:
                     return verdict

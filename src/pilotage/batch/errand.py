@@ -187,7 +187,7 @@ class Errands:
         """Call jobs off."""
         said = await self._remote.run(self._adapter(name).cancel(ids), timeout=_LIST_S)
         if said.exit:
-            raise BatchError(f"{name} did not call off {ids[0]}: {(said.err or said.out)[:200]}")
+            raise BatchError(f"{name} did not cancel {ids[0]}: {(said.err or said.out)[:200]}")
 
 
 def _needed(item: Mapping[str, Any]) -> list[str]:

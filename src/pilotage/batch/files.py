@@ -54,7 +54,7 @@ def text(name: str, site: Site) -> str:
     where = (
         f"jobs go there by `ssh {site.host}`" if site.host else "its programs are on this machine"
     )
-    lines = [f"# Site {name}: {where}.", f"# `pilotage site check {name}` looks at all it needs."]
+    lines = [f"# Site {name}: {where}.", f"# `pilotage site check {name}` checks it."]
     fresh = Site(batch=site.batch)
     tables = list[str]()
     for key in Site.__struct_fields__:
@@ -89,7 +89,7 @@ _ABOUT = {
     "jobs": "Jobs that may be there at once.",
     "launcher": "How parallel jobs are started.",
     "defaults": "What jobs ask for unless they say otherwise.",
-    "plugin": "What the plug-in for its batch system is told.",
+    "plugin": "Settings of the plug-in for its batch system.",
 }
 
 

@@ -111,7 +111,7 @@ class _Look(msgspec.Struct):
     """What was seen of a batch system, and what was concluded from it since."""
 
     at: float
-    #: Nothing means that nobody can say what is free.
+    #: Nothing means that the batch system does not report free nodes.
     batch: Windows | None = None
     seen: Any = None
     gaps: dict[Hashable, list[Gap]] = {}

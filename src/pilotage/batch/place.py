@@ -428,7 +428,7 @@ class Direct:
         except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
             # A job whose end nobody writes down would stay for ever, and nobody would know why.
             _log.exception("job %s: what it left cannot be seen to", one.key)
-            message = f"its results cannot be brought home: {error!r}"
+            message = f"its results cannot be brought back: {error!r}"
             closed = retry.AttemptEnd(ok=False, message=message, cause=Cause.LOST)
         self._house.finish(one, closed)
 

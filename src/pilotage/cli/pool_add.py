@@ -32,7 +32,7 @@ _PILOT_KEYS = {
     "time": ("Wall time; else the site's default.", '"12h"'),
     "queue": ("Queue or partition; else the site's default.", '"long"'),
     "account": ("What is charged; else the site's default.", '"beam42"'),
-    "idle": ("It leaves by itself after so long without work.", '"10m"'),
+    "idle": ("It leaves after this time without work.", '"10m"'),
 }
 _CONTROL = """
 # The AIMD policy decides: it orders what has waited for a while, and lets idle pilots go.
@@ -55,14 +55,14 @@ class Described:
     maximum: Annotated[int, Parameter(help="Cores that it has at most.")]
     minimum: Annotated[int, Parameter(help="Cores that it has at least.")] = 0
     pending: Annotated[int, Parameter(help="Pilots that may wait in the queue at once.")] = 10
-    ask_above: Annotated[int, Parameter(help="Ask about more cores than this.")] = 0
+    ask_above: Annotated[int, Parameter(help="Ask for permission above this number of cores.")] = 0
     cpus: Annotated[int, Parameter(help="Cores of each pilot.")] = 1
     memory: Annotated[str, Parameter(help="Memory of each pilot, such as 8G.")] = ""
     gpus: Annotated[int, Parameter(help="GPUs of each pilot.")] = 0
     time: Annotated[str, Parameter(help="Wall time of each pilot, such as 12h.")] = ""
     queue: Annotated[str, Parameter(help="Queue or partition of pilots.")] = ""
     account: Annotated[str, Parameter(help="Account that pilots are charged to.")] = ""
-    about: Annotated[str, Parameter(help="What it is, in your words.")] = ""
+    about: Annotated[str, Parameter(help="A description.")] = ""
 
     def pool(self) -> Pool:
         """Make a pool of it."""
@@ -78,7 +78,7 @@ def add(
     described: Described,
     at: Common = HERE,
 ) -> Answer:
-    """Write the file of a new pool; it counts at once."""
+    """Write the file of a new pool; a running hub uses it at once."""
     made = described.pool()
     with at.open() as project:
         try:
@@ -93,7 +93,7 @@ def add(
     closed = agents[made.site].closed if made.site in agents and not idle else ""
     notes = (
         *((closed,) if closed else ()),
-        "`pilotage up` looks after it" if idle else "it is looked after from now on",
+        "`pilotage up` controls it" if idle else "the hub controls it from now on",
         f"`pilotage pool show {name}` says what it does and why",
     )
     data = {"pool": msgspec.to_builtins(made) | {"name": name}, "file": str(file)}

@@ -25,7 +25,7 @@ _TIDY_S = 60.0
 _MOST = 1000
 #: Characters of the last line of a pilot's log in the reason.
 _LONGEST = 300
-_OFF = "called off before it was ordered"
+_OFF = "cancelled before it was ordered"
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ def _end(one: Attempt, line: str) -> str:
         case "rejected":
             return _words(f"{one.site} refused it", one.reason)
         case "cancelled":
-            return one.reason or "called off"
+            return one.reason or "cancelled"
         case "done":
             return _words(f"its program ended at {one.site}", line)
         case _:

@@ -197,7 +197,7 @@ class Starter:
 
 
 def _lost(key: str) -> Ending:
-    message = "its starter died, so nobody saw how it ended"
+    message = "its starter died, so its end was not observed"
     return Ending(key, time.time(), None, None, Why.LOST, message, None)
 
 

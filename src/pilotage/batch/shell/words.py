@@ -55,14 +55,14 @@ _SIGNS: tuple[tuple[Kind, str], ...] = (
 _TOLD = {
     Kind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
     Kind.UNKNOWN_KEY: (
-        "the key of {whose} is not known, so it may be anybody",
+        "the host key of {whose} is not known",
         "{login} shows it and asks; or add it to ~/.ssh/known_hosts",
     ),
     Kind.CHANGED_KEY: (
-        "THE KEY OF {whose} HAS CHANGED: it was set up anew, or somebody stands in between",
-        "ask whoever runs it; only if the new key is right, take the old one out of {place}",
+        "THE HOST KEY OF {whose} HAS CHANGED: it was reinstalled, or the connection is intercepted",
+        "ask its administrator; only if the new key is right, remove the old one from {place}",
     ),
-    Kind.SETTINGS: ("ssh: {line}", "mend its settings; nobody else may be able to write them"),
+    Kind.SETTINGS: ("ssh: {line}", "correct its settings; only you may have write access"),
     Kind.NAME: (
         "there is no host {host}",
         "`host` in the site's file is a name of ~/.ssh/config or of the network",

@@ -88,7 +88,7 @@ class Link:
                     self._pauses.reset()
                     self._set(line, "")
                     if await self._renewal(line):
-                        self._set(None, "the connection is made anew")
+                        self._set(None, "reconnecting")
                         continue
                     self._set(None, "the connection was lost")
             except (*TROUBLES, errors.PilotageError) as error:

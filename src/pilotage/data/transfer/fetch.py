@@ -123,7 +123,7 @@ async def fetch(
     found = await look(carrier, url)
     if pinned and found.folder and found.digest != pinned:
         message = f"{url} has the manifest {found.digest} instead of {pinned}"
-        raise errors.Conflict(message, hint="whoever has made it must send it again")
+        raise errors.Conflict(message, hint="its producer must send it again")
     try:
         wanted, part = await asyncio.to_thread(
             _prepare, found, target, spare, replace=replace, known=known

@@ -42,7 +42,7 @@ class Pace(msgspec.Struct, frozen=True):
     patience: float = 30.0
     #: Between two attempts to connect, at most.
     retry: float = 30.0
-    #: Until the connection is made anew, with another key.
+    #: Until the next connection, with another key.
     renew: float = 86_400.0
 
 
@@ -139,7 +139,7 @@ class HubBus:
                     told = ""
                     self._set(line, "")
                     if await self._until_over(line):
-                        self._set(None, "the connection is made anew")
+                        self._set(None, "reconnecting")
                         continue
                     self._set(None, line.over)
             except errors.PilotageError as error:

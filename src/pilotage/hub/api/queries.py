@@ -104,7 +104,7 @@ class FlowsAsk(Ask, frozen=True):
     name: Text = ""
     owner: Text = ""
     tag: Text = ""
-    #: Also those that are steps of others.
+    #: Include workflows that are steps of others.
     within: bool = False
     #: Only those with lower numbers.
     before: Number | UnsetType = UNSET
