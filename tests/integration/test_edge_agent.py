@@ -304,7 +304,7 @@ def test_settings_count_at_once_and_mistakes_do_not(edge: Edge):
     edge.start()
     gate, waits = edge.post("gate"), edge.post("count")
     edge.wait_state(gate, "running")
-    assert "waits for room" in edge.wait_state(waits, "waiting")["reason"]["text"]
+    assert "waits: " in edge.wait_state(waits, "waiting")["reason"]["text"]
     good = (edge.root / "agent.toml").read_text()
     (edge.root / "agent.toml").write_text("site = [broken")
     edge.wait(lambda: seen(edge).settings)
@@ -412,7 +412,7 @@ def keep_to_limits(edge: Edge) -> None:
     assert law.i7_most_at_once(edge, numbers["bob"]) == 1
     # Some had to wait, and were told why.
     reasons = [one["reason"]["text"] for one in edge.heard() if one["state"] == "waiting"]
-    assert any("waits for room" in one for one in reasons)
+    assert any("waits: " in one for one in reasons)
 
 
 # -- what is over ----------------------------------------------------------------------------------

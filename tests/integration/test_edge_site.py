@@ -198,7 +198,7 @@ def test_what_runs_there_counts_in_fair_share_while_it_runs(hub: Hub, edge: Edge
 def test_a_file_of_the_same_name_is_reported_and_not_used(hub: Hub, edge: Edge):
     found = run(hub.root, "site", "add", edge.site, "--batch", "local")
     assert found.returncode == 7, found.stderr
-    assert "an agent speaks for a site" in found.stderr
+    assert "an agent serves a site" in found.stderr
     file = files.write(hub.root, edge.site, SiteSettings(batch="local"))
     try:
         (one,) = sites(hub)

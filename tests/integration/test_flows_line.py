@@ -122,7 +122,7 @@ def test_a_site_that_nobody_serves_is_told_of_and_gets_its_job_later(hub: Hub, l
     late.course = ["running", "done"]
     number = hub.submit(one_step(late))
     hub.wait(lambda: late.name in hub.why(number)["only"])
-    assert f"nothing was heard of site `{late.name}` yet" in hub.why(number)["only"]
+    assert f"no report from site `{late.name}` yet" in hub.why(number)["only"]
     with late.up():
         assert hub.wait_over(number) == ["done"]
     assert len(late.jobs) == 1

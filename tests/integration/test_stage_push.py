@@ -247,5 +247,5 @@ async def test_a_site_that_answers_nonsense_is_not_believed(rig):
         return {"have": 7}
 
     rig.far.call = call
-    with pytest.raises(errors.Unavailable, match="not understood"):
+    with pytest.raises(errors.Unavailable, match="invalid answer"):
         await rig.pusher.bring([rig.write("one", b"x")])

@@ -78,7 +78,7 @@ def tale(attempt: str = "", **more: Any) -> StatusFacts:
          ("credential", "expired")),
         (word("cancelled", reason="cancelled by alice"), tale(), ("person", "cancelled")),
         (word("held", reason="held by alice"), tale(), ("person", "held")),
-        (word("waiting", "accept", "waits for room"), tale(), ("policy", "limit")),
+        (word("waiting", "accept", "waits"), tale(), ("policy", "limit")),
         (word("running"), tale("running"), ("", "")),
         (word("queued", "accept", attempt=0), tale(), ("", "")),
         (word("done"), tale("done", exit=0), ("", "")),

@@ -151,7 +151,7 @@ def test_every_key_of_a_rule_is_on_the_page_of_rule_files(owner):
 def test_every_key_of_a_workflow_is_on_the_page_of_workflow_files(owner):
     found = facts.fields(owner)
     assert [field.name for field in found if not field.about] == []
-    assert missing([field.name for field in found], page("reference/flow-format.md")) == []
+    assert missing([field.name for field in found], page("flows.md")) == []
 
 
 def test_every_key_of_a_rule_is_shown_in_an_example():
@@ -166,7 +166,7 @@ def test_every_key_of_a_rule_is_shown_in_an_example():
 
 
 def test_every_kind_of_event_is_explained():
-    assert missing([str(kind) for kind in EventKind], page("reference/events.md")) == []
+    assert missing([str(kind) for kind in EventKind], page("concepts/events.md")) == []
     assert all(facts.members(EventKind).values())
 
 
@@ -180,7 +180,7 @@ def test_the_number_of_losses_is_the_real_one():
 
 
 def test_every_keyword_is_explained():
-    text = page("reference/keywords.md")
+    text = page("reference/rule-format.md")
     assert [word for word in template.KEYWORDS if f"`{{{word}}}`" not in text] == []
 
 
@@ -195,7 +195,7 @@ def test_every_crash_point_is_explained():
 
 
 def test_every_variable_that_a_payload_sees_is_explained():
-    text = page("reference/environment.md")
+    text = page("reference/files.md")
     words = [word for word in template.KEYWORDS if word not in ("match", "message", "ended")]
     names = [f"PILOTAGE_{word.upper()}" for word in words]
     more = ["PILOTAGE_ATTEMPT", "PILOTAGE_PARAMS", "PILOTAGE_KEY", "PILOTAGE_STARTER"]

@@ -115,7 +115,7 @@ def test_a_free_offer_leaves_nothing_to_say():
         (prospect.LOST, "its pilot did not report for 300 s",
          "2 offers that would do were lost: its pilot did not report for 300 s"),
         (prospect.SILENT, "the last word came 2 m ago",
-         "2 offers that would do are not heard: the last word came 2 m ago"),
+         "2 offers that would do are silent: the last word came 2 m ago"),
         (prospect.BOOTING, "", "2 offers that would do check their nodes"),
         (prospect.KEPT, "for job 3", "2 offers that would do keep their room: for job 3"),
     ],

@@ -18,7 +18,7 @@ from pilotage.store.sqlite import Db
 
 DONE = AttemptEnd(state="done")
 FAILED = AttemptEnd(state="failed", reason="exit 3", kind="application")
-CANCELLED = AttemptEnd(state="cancelled", reason="called off", kind="person")
+CANCELLED = AttemptEnd(state="cancelled", reason="cancelled", kind="person")
 LOST = AttemptEnd(state="lost", reason="silent", kind="infrastructure")
 
 
@@ -241,7 +241,7 @@ def test_an_empty_list_is_done_at_once(db: Db) -> None:
 @pytest.mark.parametrize(
     "step, words",
     [
-        (app("a", each="{a.result.list}"), "`each` is to be a list"),
+        (app("a", each="{a.result.list}"), "`each` must be a list"),
         (app("a", each="{a.result.other}"), "`{a.result.other}` stands for nothing"),
         (app("a", when="a.result.other > 3"), "`{a.result.other}` stands for nothing"),
         (app("a", parameters={"x": "{a.result.list.deep}"}), "stands for nothing"),

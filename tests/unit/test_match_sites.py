@@ -80,7 +80,7 @@ def test_a_name_that_may_be_heard_of_later_is_not_refused():
     assert found is not None
     assert not found.final
     assert sites.message(found, NOW) == (
-        "nothing was heard of site `nosuch` yet: the broker cannot be reached"
+        "no report from site `nosuch` yet: the broker cannot be reached"
     )
 
 

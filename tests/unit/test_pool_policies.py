@@ -206,5 +206,5 @@ def test_what_there_is_not_is_said(at: Common, tmp_path: Path):
     (tmp_path / "pools/far.toml").write_text(
         'site = "far"\nmaximum = 8\n[control]\nkind = "outside"\n'
     )
-    with pytest.raises(errors.UsageError, match="steered from outside"):
+    with pytest.raises(errors.UsageError, match="external controller"):
         pool_simulate.simulate(str(small), policy=("far",), at=at)

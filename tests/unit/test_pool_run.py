@@ -136,7 +136,7 @@ def test_silence_holds_or_goes_to_the_minimum_and_is_told():
     old = Told(8.0, "", "anna", NOW - 11 * MINUTE)
     held = decided(pool(), old, ready=2, demand=8.0)
     assert (held.order, held.drain, held.demand) == (0, 0, 8.0)
-    assert "nothing was heard of anna for 11 m" in held.reason
+    assert "no report from anna for 11 m" in held.reason
     low = decided(pool(minimum=4, control=Outside(after="minimum")), old, ready=2, demand=8.0)
     assert (low.drain, low.demand) == (1, 4.0)
     patient = decided(pool(control=Outside(silence="1h")), old, ready=2)

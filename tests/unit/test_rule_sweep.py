@@ -68,12 +68,12 @@ def test_variables_are_combined_or_zipped():
         (
             {"x": {"start": 0, "stop": 10**9}},
             "product",
-            "'x' has 1000000001 points; more than 1000000 are taken for a mistake",
+            "'x' has 1000000001 points; more than 1000000 are refused",
         ),
         (
             {"x": [1] * 2000, "y": [1] * 2000},
             "product",
-            "the sweep has 4000000 points; more than 1000000 are taken for a mistake",
+            "the sweep has 4000000 points; more than 1000000 are refused",
         ),
         (
             {"a": [1], "b": [1, 2]},

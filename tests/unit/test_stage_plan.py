@@ -77,5 +77,5 @@ def test_many_files_share_few_channels(monkeypatch):
     ],
 )
 def test_nonsense_from_a_site_is_said_to_be_that(answer):
-    with pytest.raises(errors.Unavailable, match="not understood"):
+    with pytest.raises(errors.Unavailable, match="invalid answer"):
         plan.had(answer)

@@ -45,7 +45,7 @@ def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | 
     if reason:
         return Rejected(kind="message", code="wrong_site", reason=reason, job=job)
     if not user:
-        reason = "the sender is unknown: the broker has verified no name"
+        reason = "its sender is unknown: the broker has verified no name"
         return Rejected(kind="policy", code="no_user", reason=reason, job=job)
     if reason := posing(user, settings):
         return Rejected(kind="policy", code="no_user", reason=reason, job=job)

@@ -174,7 +174,7 @@ class BatchSystem:
                 tasks.start_soon(ways.show)
                 tasks.start_soon(ways.keep, settings.site, settings.batch, self._serve)
                 await self._settings.other(lambda one: one.batch, settings.batch)
-                _log.info("the settings of the batch system have changed: restarting it")
+                _log.info("the batch system is restarted with changed settings")
                 tasks.cancel_scope.cancel()
 
     async def _serve(self, name: str, driver: SubmissionDriver, doors: Tunnels) -> None:

@@ -67,7 +67,7 @@ class Heartbeats:
                 pause = min(pause, _AGAIN_S)
                 if str(error) != trouble:
                     trouble = str(error)
-                    _log.warning("cannot send a heartbeat: %s; retrying", error)
+                    _log.warning("cannot send to the hub, trying again: %s", error)
             await anyio.sleep(pause)
 
 

@@ -50,7 +50,7 @@ def execute(db: Db, message: Message, settings: Settings, now: float) -> Control
     try:
         control = wire.decode(message.body)
         if not isinstance(control, Control | Follow):
-            raise errors.BadMessage("it is no control, and controls are heard here")
+            raise errors.BadMessage("it is not a control message, and this topic takes only those")
         _check_sender(control, user, settings)
         if isinstance(control, Control):
             _check(control, user, settings)
@@ -95,7 +95,7 @@ def _check_sender(control: Control | Follow, user: str, settings: Settings) -> N
         message = f"it is for the site `{control.site}`, and this is `{settings.site}`"
         raise errors.BadMessage(message, field="site")
     if not user:
-        raise errors.Denied("the sender is unknown: the broker has verified no name")
+        raise errors.Denied("its sender is unknown: the broker has verified no name")
     if reason := admission.posing(user, settings):
         raise errors.Denied(reason)
 

@@ -295,7 +295,7 @@ class JobData:
     def _required(self, one: BatchJob, kept: PreparedJob | None) -> PreparedJob:
         if kept is None:
             # To guess that nothing is left to do would be to lose its results.
-            raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
+            raise errors.PilotageError(f"{self._file(one)} is missing: the next steps are unknown")
         return kept
 
     async def _keep(self, one: BatchJob, kept: PreparedJob, **changes: bool) -> PreparedJob:

@@ -59,7 +59,7 @@ class ActiveJobs:
         )
         for count, most, what in bounds:
             if most and count >= most:
-                return f"waits for room: {count} {what}, and {most} are the most"
+                return f"waits: {count} {what}, and {most} are the most"
         return ""
 
 

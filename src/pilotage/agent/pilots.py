@@ -147,7 +147,7 @@ def _givers(
 
 #: What an order says until it was looked at.
 WAITS = "waits for its turn"
-ROOM = "cancelled: it waited, and another hub has less"
+ROOM = "cancelled: it waited, and another hub has fewer pilots"
 _CLOSED = "this site starts no pilots now"
 _AWAY = "its hub is not connected"
 _UNSERVED = "agent.toml does not name its hub any more"

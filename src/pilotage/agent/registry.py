@@ -97,7 +97,7 @@ class Registry:
         if known is None or known[0] != now:
             app = files.read(self._root, name)
             if reason := trust.exposed(os.path.realpath(file)):
-                hint = "anyone who can write it decides what runs here: `chmod go-w`"
+                hint = "only its owner may write it, since it decides what runs here: `chmod go-w`"
                 raise errors.ConfigError(reason, hint=hint)
             known = self._known[name] = (now, app)
         return known[1]

@@ -308,7 +308,7 @@ def read(file: Path, hub: str = "") -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
     if reason := trust.exposed(str(file.resolve())):
-        hint = "anyone who can write it decides what runs here: `chmod go-w`"
+        hint = "only its owner may write it, since it decides what runs here: `chmod go-w`"
         raise errors.Denied(reason, hint=hint)
     return _placed(parse(source, file, hub), file.parent.resolve())
 

@@ -65,7 +65,7 @@ def read(state: Path) -> AgentStatus:
         message = f"no agent has run in {state.parent} yet"
         raise errors.NotFound(message, hint="`pilotage agent run` runs it") from None
     except msgspec.MsgspecError as error:
-        hint = "it is of another version; `pilotage agent run` writes it again"
+        hint = "it is of another version; `pilotage agent run` rewrites it"
         raise errors.ConfigError(f"{state / FILE} cannot be read: {error}", hint=hint) from error
 
 

@@ -11,7 +11,7 @@
     │   └── BadRule               3
     │       └── BadFlow           3
     ├── NotFound                  4   the thing named does not exist
-    ├── Denied                    5   a policy, a token or a limit says no
+    ├── Denied                    5   refused by a policy, a token or a limit
     │   ├── TooLarge              5
     │   └── NeedsCredential       5
     ├── Unavailable               6   cannot be reached now; trying again may help
@@ -228,7 +228,7 @@ class Unheard(Unavailable):
 
 
 class Conflict(PilotageError):
-    """Something else is in the way."""
+    """Something else is in the way: another process, file or state."""
 
     code = "E700"
     exit_status = 7

@@ -312,8 +312,8 @@ class SubmissionDriver:
         try:
             items = await self._insist(one, lambda: self._owner(one).items(one, key))
         except (_Withdrawn, errors.PilotageError) as error:
-            _log.warning("site %s: %s is not resubmitted: %s", self.remote.name, one.key, error)
-            self._owner(one).said(one, f"it cannot be resubmitted: {error}")
+            _log.warning("site %s: %s is not submitted again: %s", self.remote.name, one.key, error)
+            self._owner(one).said(one, f"it cannot be submitted again: {error}")
             one.asked, one.asking = self.steady(), False
             return
         async with self._fencing:

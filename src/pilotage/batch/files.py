@@ -54,7 +54,7 @@ def text(name: str, site: SiteSettings) -> str:
     where = (
         f"jobs go there by `ssh {site.host}`" if site.host else "its programs are on this machine"
     )
-    lines = [f"# Site {name}: {where}.", f"# `pilotage site check {name}` looks at all it needs."]
+    lines = [f"# Site {name}: {where}.", f"# `pilotage site check {name}` checks it."]
     fresh = SiteSettings(batch=site.batch)
     tables = list[str]()
     for key in SiteSettings.__struct_fields__:
@@ -89,7 +89,7 @@ _ABOUT = {
     "jobs": "Jobs that may be there at once.",
     "launcher": "How parallel jobs are started.",
     "defaults": "What jobs ask for unless they say otherwise.",
-    "plugin": "Settings for the plug-in of its batch system.",
+    "plugin": "Settings of the plug-in for its batch system.",
 }
 
 

@@ -187,7 +187,7 @@ async def _last_words(stream: StreamReader | None) -> str:
 
 
 def _ended(name: str, words: str) -> errors.PilotageError:
-    hint = f"`pilotage site check {name}` tells more"
+    hint = f"`pilotage site check {name}` says more"
     return errors.Unavailable(f"{name}: {words}", hint=hint)
 
 

@@ -7,7 +7,7 @@ nodes are free and for how long; here it is decided what to ask it for.
 * What starts at once comes before what starts later, and then the most node-seconds count: such
   a job does more in a larger place, and a place that it leaves empty is lost.
 * If nothing starts at once, it is what has the work done soonest, or else what starts soonest.
-* If the free capacity is unknown, it is the most: that is what the job would ask for if it had no
+* If the batch system does not report free nodes, it is the most, as if the job had no
   choice, and a batch system that plans by itself makes the best of it.
 * If all is known and nothing fits, it is the least, which some day fits first.
 """
@@ -93,9 +93,9 @@ def best(ask: SizeRange, gaps: Sequence[Gap], now: float, *, count: int = 1) -> 
 
 
 def choose(ask: SizeRange, gaps: Sequence[Gap] | None, now: float) -> Fit:
-    """Choose a shape; without gaps the free capacity is unknown."""
+    """Choose a shape; no gaps mean that free nodes are unknown."""
     if gaps is None:
-        return most(ask, "the free capacity is unknown")
+        return most(ask, "the batch system does not report free nodes")
     return next(iter(best(ask, gaps, now)), None) or least(ask)
 
 

@@ -116,7 +116,7 @@ class _Look(msgspec.Struct):
     """The state of a batch system at one time, and gaps and trials computed from it."""
 
     at: float
-    #: Nothing if the free capacity is unknown.
+    #: Nothing means that the batch system does not report free nodes.
     batch: Windows | None = None
     seen: Any = None
     gaps: dict[Hashable, list[Gap]] = {}

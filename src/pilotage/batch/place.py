@@ -428,7 +428,7 @@ class BatchPlace:
         except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
             # A job whose end is not recorded would stay for ever without a reason.
             _log.exception("job %s: what it left cannot be seen to", one.key)
-            message = f"its results cannot be fetched: {error!r}"
+            message = f"its results cannot be brought back: {error!r}"
             closed = retry.AttemptEnd(ok=False, message=message, cause=Cause.LOST)
         self._held.finish(one, closed)
 

@@ -188,7 +188,7 @@ class ResultFetcher:
                 await asyncio.sleep(_AGAIN_S)
             except (errors.PilotageError, OSError, LookupError, TypeError, ValueError) as error:
                 # Also because of what the site says of them, which may be anything.
-                message = f"its results cannot be fetched: {error}"
+                message = f"its results cannot be brought back: {error}"
                 _log.warning("job %s: %s", one.key, message)
                 if not verdict.ok:
                     return verdict

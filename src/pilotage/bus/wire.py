@@ -34,8 +34,8 @@ FORBIDDEN = {
     "state": "the state of a job is the site's to say",
     "scheduler_id": "the number at the batch system is the site's to say",
     "working_directory": "the folder of a job is the site's to choose",
-    "user": "whose job it is says the certificate that the message was sent with",
-    "owner": "whose job it is says the certificate that the message was sent with",
+    "user": "the certificate of the sender names the owner",
+    "owner": "the certificate of the sender names the owner",
 }
 _KINDS: dict[str, type[Message]] = {
     "job": Job, "chain": Chain, "flow": Flow, "course": Course, "control": Control,

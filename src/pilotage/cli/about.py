@@ -27,19 +27,18 @@ Pilotage: events make jobs, jobs run, results are events again.
   pilotage rule test --event FILE   which rules a file would fire
 
 `pilotage --help` lists all commands, `pilotage COMMAND --help` one of them,
-`pilotage help exit` the exit statuses, `pilotage doctor` looks at this machine."""
+`pilotage help exit` the exit statuses, `pilotage doctor` checks this machine."""
 
 EXITS = {
-    0: "all is well",
-    1: "what was asked about failed: `wait`, `submit --wait`, `flow submit --wait`, "
-    "`up --until-idle`",
+    0: "success",
+    1: "a job or workflow failed: `wait`, `submit --wait`, `flow submit --wait`, `up --until-idle`",
     2: "the command line is wrong",
     3: "a file that a person wrote is wrong: settings, rules, a job file",
     4: "the job, rule, event or file that was named does not exist",
-    5: "a policy, a token or a limit says no",
-    6: "something cannot be reached now; trying again may help",
-    7: "something else is in the way: another process, or the job's state",
-    70: "a mistake in Pilotage itself",
+    5: "refused by a policy, a token or a limit",
+    6: "something cannot be reached now; try again later",
+    7: "a conflict with another process or with the job's state",
+    70: "an internal error of Pilotage",
     124: "the time given with `--timeout` is over",
     130: "interrupted by Ctrl-C",
 }
@@ -59,37 +58,37 @@ SELECTORS = {
 
 #: What to do about each error, by code.
 ADVICE = {
-    "E100": "read the message; `pilotage doctor` looks at the machine.",
+    "E100": "read the message; `pilotage doctor` checks the machine.",
     "E101": "`pilotage logs JOB` shows what it wrote, `pilotage story JOB` what happened to it.",
-    "E102": "mend the function: the notes of the error hold the traceback from where it ran.",
+    "E102": "correct the function: the notes of the error have the traceback from where it ran.",
     "E200": "`pilotage COMMAND --help` shows what the command takes.",
     "E201": "`pilotage help selectors` shows how jobs are named.",
-    "E202": "mend the field that the message names; the page on messages lists all of them.",
-    "E300": "mend the file at the place that the message names, then `pilotage config check`.",
+    "E202": "correct the field that the message names; the page on messages lists all fields.",
+    "E300": "correct the file at the place that the message names, then `pilotage config check`.",
     "E301": "`pilotage init` makes a project; `--project DIR` names one that is elsewhere.",
-    "E302": "mend the book at the line that the message names; `pilotage rule check FILE` tries it "
-    "without changing anything. The rules of the last good version stay in force meanwhile.",
-    "E303": "mend the workflow at the place that the message names; `pilotage flow submit "
-    "--dry-run` tries it without sending anything.",
+    "E302": "correct the rule file at the line that the message names; `pilotage rule check "
+    "FILE` tests it. Until then the last good version of its rules stays in force.",
+    "E303": "correct the workflow at the place that the message names; `pilotage flow submit "
+    "--dry-run` checks it without sending anything.",
     "E400": "`pilotage job ls`, `pilotage rule ls` and `pilotage event ls` list what there is.",
     "E500": "ask the administrator who set the limit; `pilotage config show` lists the settings.",
     "E501": "send less, or raise `max_size` in pilotage.toml.",
-    "E502": "renew the token, the certificate or the key; what waits for it goes on by itself.",
-    "E600": "try again in a while; `pilotage doctor` may tell what is missing.",
-    "E601": "make room on the disk or mend the permissions of `.pilotage`; a running process goes "
-    "on by itself as soon as it can write.",
-    "E602": "`pilotage up` runs the project; what was queued meanwhile is kept.",
-    "E603": "do not send the same again by hand: a running process asks the site until it knows. "
-    "`pilotage site check NAME` tells whether the site answers.",
+    "E502": "renew the token, the certificate or the key; waiting transfers then continue.",
+    "E600": "try again later; `pilotage doctor` checks this machine.",
+    "E601": "free space on the disk or correct the permissions of `.pilotage`; a running process "
+    "continues as soon as it can write.",
+    "E602": "`pilotage up` runs the project; queued jobs are kept.",
+    "E603": "do not send the same again by hand: the hub asks the site until it knows. "
+    "`pilotage site check NAME` says whether the site answers.",
     "E604": "it is fetched again automatically. If that does not help, it was changed or cut "
     "short at its source: its producer must send it again.",
-    "E605": "start the agent of that site, or mend the name; `pilotage site ls` lists the sites "
-    "that were heard of.",
-    "E700": "look at what is in the way, which the message names.",
+    "E605": "start the agent of that site, or correct the name; `pilotage site ls` lists the sites "
+    "that are known.",
+    "E700": "remove the conflict that the message names, or wait for it to end.",
     "E701": "use the process that runs already: every command talks to it. To restart, stop it "
     "with Ctrl-C first.",
-    "E702": "`pilotage story JOB` tells how the job got into its state.",
-    "E800": "wait longer with `--timeout`; the work itself goes on.",
+    "E702": "`pilotage story JOB` shows how the job got into its state.",
+    "E800": "wait longer with `--timeout`; the work continues.",
 }
 
 

@@ -63,7 +63,9 @@ class Given:
     ca: Annotated[str, Parameter(help="PEM file of the CA of the broker or the hub.")] = ""
     certificate: Annotated[str, Parameter(help="PEM file of our certificate.")] = ""
     key: Annotated[str, Parameter(help="PEM file of its key.")] = ""
-    user: Annotated[str, Parameter(help="Our name, as the broker reads it there.")] = ""
+    user: Annotated[str, Parameter(help="Our name in the certificate, as the broker reads it.")] = (
+        ""
+    )
     admin: Annotated[
         tuple[str, ...], Parameter(help="User who may cancel jobs of all users; repeatable.")
     ] = ()
@@ -75,7 +77,7 @@ def setup(
     /,
     *,
     given: Given,
-    folder: Annotated[Path | None, Parameter(help="Where to; else here.")] = None,
+    folder: Annotated[Path | None, Parameter(help="Folder to write to; default: this one.")] = None,
     at: Common = HERE,
 ) -> Answer:
     """Write the settings of an agent."""
@@ -108,7 +110,7 @@ def run(
     /,
     *,
     take_over: Annotated[
-        bool, Parameter(help="Serve the site in the place of another agent.", negative="")
+        bool, Parameter(help="Replace another agent of this site, which then ends.", negative="")
     ] = False,
     hub: Annotated[
         str, Parameter(help="The hub that jobs come from, such as https://hub.example.org:8420.")
@@ -124,7 +126,7 @@ def run(
         sources = ", ".join(asked.by(one).source for one in asked.carriers)
         words = (
             f"serves {asked.site}: jobs come from {sources}",
-            "`pilotage agent status` shows how that goes; jobs go on without this process",
+            "`pilotage agent status` shows its progress; jobs continue without this process",
         )
         choices = engine.Choices(
             serve=False, local=False, words=words,
@@ -139,7 +141,7 @@ def run(
 
 @app.command
 def unit(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
-    """Print a unit by which systemd keeps the agent running."""
+    """Print a systemd unit that keeps the agent running."""
     with open_project(folder, at) as project:
         asked = settings.read(project.root / AGENT_FILE)
         root = project.root
@@ -164,13 +166,13 @@ def drain(
     reason: Annotated[str, Parameter(help="Why, for those whose jobs wait.")] = "",
     at: Common = HERE,
 ) -> Answer:
-    """Accept no more jobs; present jobs run to their end."""
+    """Drain the agent: it accepts no more jobs; present jobs continue."""
     return _ask(folder, "drain", "takes no more jobs", reason, at)
 
 
 @app.command
 def resume(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
-    """Take jobs again after `drain`."""
+    """Resume a drained agent: it takes jobs again."""
     return _ask(folder, "", "takes jobs again", "", at)
 
 

@@ -39,7 +39,7 @@ def status(
     refused: Annotated[int, Parameter(help="Refused messages to show, the newest.")] = _FEW,
     at: Common = HERE,
 ) -> Answer:
-    """Show how the agent of this site is: its connection, batch system, jobs, refusals."""
+    """Show the state of this site's agent: connection, batch system, jobs, refusals."""
     with open_project(folder, at) as project:
         seen, runs = look.read(project.state), project.running()
         counts, held = records.counts(project.db), pilots.held(project.db)

@@ -31,15 +31,15 @@ class Described:
             "`mode=choice:a,b`, `in=path` or `fast=flag:--fast`; repeatable."
         ),
     ] = ()
-    version: Annotated[str, Parameter(help="Its version, for people and the record.")] = "1"
-    about: Annotated[str, Parameter(help="What it is, in your words.")] = ""
+    version: Annotated[str, Parameter(help="Its version.")] = "1"
+    about: Annotated[str, Parameter(help="A description.")] = ""
     launcher: Annotated[
         str, Parameter(help="What starts its tasks: none, srun or mpirun; else the site's own.")
     ] = ""
     container: Annotated[str, Parameter(help="Container image that it runs in.")] = ""
     user: Annotated[
         tuple[str, ...],
-        Parameter(help="Users who may use it, as named by certificates; repeatable."),
+        Parameter(help="User who may use it, as named by certificates; repeatable."),
     ] = ()
     queue: Annotated[tuple[str, ...], Parameter(help="Queue that jobs may use; repeatable.")] = ()
     project: Annotated[
@@ -49,7 +49,8 @@ class Described:
     tasks: Annotated[int, Parameter(help="Tasks on each node, at most.")] = 1
     time: Annotated[str, Parameter(help="Wall time of a job, at most.")] = "1h"
     host: Annotated[
-        tuple[str, ...], Parameter(help="Host that data may come from and go to; repeatable.")
+        tuple[str, ...],
+        Parameter(help="Host that data may be transferred from and to; repeatable."),
     ] = ()
 
     def app(self, executable: str, argv: tuple[str, ...]) -> model.Application:
@@ -129,7 +130,7 @@ def add(
     program = str(executable.absolute())
     made = described.app(program, argv)
     if reason := trust.exposed(program):
-        hint = "others could put another program in its place: mend its owner and mode first"
+        hint = "others could replace it: correct its owner and mode first"
         raise errors.Denied(reason, hint=hint)
     with at.open() as project:
         file = files.write(project.root, name, made)
@@ -159,7 +160,7 @@ def ls(*, at: Common = HERE) -> Answer:
 
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Show all that is known of an application."""
+    """Show an application in full."""
     with at.open() as project:
         one = files.read(project.root, name)
         _, state, trouble = _look(project.root, name)
@@ -180,7 +181,7 @@ def disable(name: _Name, /, *, at: Common = HERE) -> Answer:
 
 @app.command
 def enable(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Let jobs use an application again."""
+    """Enable an application for new jobs again."""
     return _switch(name, at, enabled=True)
 
 

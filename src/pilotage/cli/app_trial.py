@@ -31,7 +31,7 @@ class Asked:
     """What the job of the test would ask for."""
 
     user: Annotated[
-        str, Parameter(help="Judge it as a job of this user too: limits, queues and projects.")
+        str, Parameter(help="Apply the limits, queues and projects of this user, too.")
     ] = ""
     config: Annotated[Path | None, Parameter(help="Config file that it would bring.")] = None
     nodes: Annotated[int, Parameter(help="Nodes.")] = 1
@@ -63,7 +63,7 @@ def trial(
     timeout: Annotated[float, Parameter(help="Stop it after N seconds.")] = 60.0,
     at: Common = HERE,
 ) -> Answer:
-    """Show what would run for given parameters, argument by argument, or why it would not."""
+    """Show the arguments for given parameters, or why they are refused."""
     with at.open() as project:
         app = files.read(project.root, name)
         notes = _waits(app, asked, project.state)

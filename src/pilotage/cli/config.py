@@ -24,7 +24,7 @@ def show(
     origin: Annotated[bool, Parameter(help="Show where each setting comes from.")] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Show all settings, those that have their defaults too."""
+    """Show all settings, including defaults."""
     with at.open() as project:
         found, file = project.settings, project.root / settings.FILE
     source = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -60,7 +60,7 @@ def _flat(
 
 @app.command
 def check(*, at: Common = HERE) -> Answer:
-    """Check the settings and all books of rules."""
+    """Check the settings and all rule files."""
     with at.open() as project:
         file = project.root / settings.FILE
         loaded = project.read_books()

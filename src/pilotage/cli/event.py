@@ -35,7 +35,7 @@ def emit(
     ] = "",
     at: Common = HERE,
 ) -> Answer:
-    """Send a message to the rules; it is safe when this returns."""
+    """Send a message to the rules; it is on disk when this returns."""
     body = _body(data)
     with at.open() as project:
         number = project.receive(topic, body, identity)
@@ -65,7 +65,7 @@ def ls(
     most: Annotated[int, Parameter(help="Show only the newest N.")] = 50,
     at: Common = HERE,
 ) -> Answer:
-    """List events that fired rules and messages that came, the newest last."""
+    """List events that fired rules, and messages, the newest last."""
     with at.open() as project:
         found = records.newest(project.db, kind=kind, most=most)
     rows = tuple(
@@ -82,7 +82,7 @@ def ls(
 
 @app.command
 def tail(*, kind: _Kind = "*", at: Common = HERE) -> AnswerStream:
-    """Print events as they come, until Ctrl-C."""
+    """Print events as they arrive, until Ctrl-C."""
     return AnswerStream(_news(at, kind))
 
 

@@ -71,7 +71,7 @@ def ls(
 
 
 def show(number: Annotated[int, Parameter(help="Its number.")], /, *, at: Common = HERE) -> Answer:
-    """Show all that is known of a pilot: its node, what it runs, why it is as it is."""
+    """Show a pilot in full: its node, its jobs, and the reason for its state."""
     from pilotage.pilot import view as fleet
 
     with at.open() as project:
@@ -86,12 +86,12 @@ def show(number: Annotated[int, Parameter(help="Its number.")], /, *, at: Common
 
 
 def drain(numbers: _Numbers = (), /, *, site: _Site = "", at: Common = HERE) -> Answer:
-    """Let pilots finish what they run, and give them no more; then they leave."""
+    """Drain pilots: they finish their jobs, get no more, and leave."""
     return _ask(numbers, site, at, "drain")
 
 
 def stop(numbers: _Numbers = (), /, *, site: _Site = "", at: Common = HERE) -> Answer:
-    """Have pilots end what they run and leave; their jobs are queued again."""
+    """Stop pilots; their jobs are queued again."""
     return _ask(numbers, site, at, "stop")
 
 

@@ -29,7 +29,7 @@ for _name, _place, _help in (
     ("retry", "flow_change:retry", "Run a workflow again from its failed steps, or from others."),
     ("cancel", "flow_change:cancel", "Cancel workflows."),
     ("report", "flow_draw:report", "Write a report of a workflow as one HTML file."),
-    ("crate", "flow_draw:crate", "Write a workflow with all of its provenance as an RO-Crate."),
+    ("crate", "flow_draw:crate", "Write a workflow with its provenance as an RO-Crate."),
     ("refused", "flow:refused", "List workflows that came by the broker and were refused."),
 ):
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
@@ -47,8 +47,8 @@ def ls(
         tuple[_States, ...], Parameter(help="Only those in this state; repeatable.")
     ] = (),
     name: Annotated[str, Parameter(help="Only those whose name matches this glob.")] = "",
-    tag: Annotated[str, Parameter(help="Only those with this label.")] = "",
-    within: Annotated[bool, Parameter(help="Also those that are steps of others.")] = False,
+    tag: Annotated[str, Parameter(help="Only those with this tag.")] = "",
+    within: Annotated[bool, Parameter(help="Include workflows that are steps of others.")] = False,
     limit: Annotated[int, Parameter(help="Show at most N, the newest first.")] = 50,
     at: Common = HERE,
 ) -> Answer:
@@ -198,9 +198,9 @@ def hints(found: FlowSheet) -> tuple[str, ...]:
     failed = [one for one in found.steps if one.state == "failed"]
     notes: list[str] = []
     if failed:
-        notes.append(f"`pilotage flow show {number} {failed[0].name}` tells how it failed")
+        notes.append(f"`pilotage flow show {number} {failed[0].name}` shows how it failed")
     if found.row.state in ("failed", "cancelled"):
-        notes.append(f"`pilotage flow retry {number}` runs it again from there; what is done stays")
+        notes.append(f"`pilotage flow retry {number}` retries from there; finished steps are kept")
     return tuple(notes)
 
 
@@ -261,7 +261,7 @@ def refused(
     limit: Annotated[int, Parameter(help="Show at most N, the newest first.")] = 50,
     at: Common = HERE,
 ) -> Answer:
-    """List workflows that came by the broker and were refused, and why."""
+    """List workflow messages that were refused, and why."""
     with at.open() as project:
         found = project.db.rows("flows_refusals", most=max(1, limit))
     told = Table(

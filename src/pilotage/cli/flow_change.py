@@ -24,10 +24,10 @@ def retry(
         tuple[str, ...],
         Parameter(name="--from", help="Run this step and all after it again; repeatable."),
     ] = (),
-    wait: Annotated[bool, Parameter(help="Wait for its end, and show how far it is.")] = False,
+    wait: Annotated[bool, Parameter(help="Wait for its end, and show its progress.")] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Run a workflow again from its failed steps, or from others; what is done before stays."""
+    """Retry a workflow from its failed steps, or from given ones; earlier steps are kept."""
     from pilotage.flow import view as look
     from pilotage.flow.rerun import rerun
 
@@ -57,7 +57,7 @@ def cancel(
     /,
     *,
     reason: Annotated[str, Parameter(help="The reason, shown with the workflow.")] = "",
-    wait: Annotated[bool, Parameter(help="Wait until all sites have said that it ended.")] = False,
+    wait: Annotated[bool, Parameter(help="Wait until all sites have confirmed the end.")] = False,
     at: Common = HERE,
 ) -> Answer:
     """Cancel workflows; what runs at sites is ended there."""

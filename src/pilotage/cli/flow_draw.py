@@ -50,10 +50,10 @@ def report(
     /,
     *,
     output: Annotated[Path | None, _OUT] = None,
-    title: Annotated[str, Parameter(help="Its title; else it has the flow's name.")] = "",
+    title: Annotated[str, Parameter(help="Its title; default: the flow's name.")] = "",
     at: Common = HERE,
 ) -> Answer:
-    """Write how a workflow went as one HTML file that needs no other."""
+    """Write a report of a workflow as one self-contained HTML file."""
     # It brings the template engine along, which no other command needs.
     from pilotage.flow import report as reports
 
@@ -73,13 +73,15 @@ def crate(
         Path | None,
         Parameter(name=("--output", "--out", "-o"), help="A folder, or a file that ends in .zip."),
     ] = None,
-    data: Annotated[bool, Parameter(help="With all that the steps left, not only where.")] = False,
+    data: Annotated[
+        bool, Parameter(help="Include the output files, not only their locations.")
+    ] = False,
     license_: Annotated[
         str, Parameter(name="--license", help="Its licence: a URL or a sentence.")
     ] = "",
     at: Common = HERE,
 ) -> Answer:
-    """Write a workflow with all of its provenance as an RO-Crate."""
+    """Write a workflow with its provenance as an RO-Crate."""
     from pilotage.flow import crate_file
 
     with at.open() as project:

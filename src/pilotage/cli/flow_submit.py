@@ -37,8 +37,8 @@ def submit(
     key: Annotated[
         str, Parameter(help="The same key again is the same flow, and nothing is started.")
     ] = "",
-    tag: Annotated[str, Parameter(help="A label, for `flow ls --tag`.")] = "",
-    wait: Annotated[bool, Parameter(help="Wait for its end, and show how far it is.")] = False,
+    tag: Annotated[str, Parameter(help="A tag, for `flow ls --tag`.")] = "",
+    wait: Annotated[bool, Parameter(help="Wait for its end, and show its progress.")] = False,
     timeout: Annotated[
         str, Parameter(help="With --wait: stop waiting after `30s`, `1h`, …; the flow continues.")
     ] = "",
@@ -47,7 +47,7 @@ def submit(
     ] = False,
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
-    """Start a workflow; it is safe when this returns."""
+    """Start a workflow; it is on disk when this returns."""
     from pilotage.base.owner import me
     from pilotage.flow import moves
     from pilotage.flow.model import NewFlow

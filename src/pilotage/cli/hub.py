@@ -14,7 +14,7 @@ _INTERRUPTED = 130
 
 
 def hub(*, at: Common = HERE) -> Answer:
-    """Run the project for pilots elsewhere until Ctrl-C; nothing runs on this machine."""
+    """Run the project with pilots only, no jobs on this machine, until Ctrl-C."""
     from pilotage.cli import engine
 
     _make_room()

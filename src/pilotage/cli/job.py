@@ -18,7 +18,7 @@ from pilotage.job.records import Selection
 if TYPE_CHECKING:
     from pilotage.match.sites import SiteView
 
-app = App(name="job", help="List, show and forget jobs.", group_commands="Commands")
+app = App(name="job", help="List, show and remove jobs.", group_commands="Commands")
 for _place, _help in (
     ("submit:submit", "Queue a command, a script or a job file."),
     ("verbs:cancel", "Cancel jobs."),
@@ -37,7 +37,7 @@ def ls(
         tuple[State, ...], Parameter(help="Only jobs in this state; repeatable.")
     ] = (),
     name: Annotated[str, Parameter(help="Only jobs with this name; a glob.")] = "*",
-    tag: Annotated[str, Parameter(help="Only jobs with this label.")] = "",
+    tag: Annotated[str, Parameter(help="Only jobs with this tag.")] = "",
     since: Annotated[str, Parameter(help="Only jobs made in the last `1h`, `2d`, …")] = "",
     most: Annotated[int, Parameter(help="Show only the newest N; 0 means all.")] = _MOST,
     at: Common = HERE,
@@ -91,7 +91,7 @@ def _notes(found: list[Job], *, more: bool) -> tuple[str, ...]:
 def show(
     selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)], /, *, at: Common = HERE
 ) -> Answer:
-    """Show all that is known of jobs: definition, attempts and files."""
+    """Show jobs in full: definition, attempts and files."""
     from pilotage.agent.records import owner_of
 
     with at.open() as project:
@@ -116,7 +116,7 @@ def purge(
     yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask.")] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Forget jobs that ended long ago, and remove their directories."""
+    """Remove jobs that ended long ago, with their directories."""
     with at.open() as project:
         before = project.clock.now() - units.seconds(older)
         count = len(project.db.rows("job_purgeable", before=before, most=2**62))

@@ -58,7 +58,7 @@ _TEXT = Form()
 
 
 def graph(*, form: Form = _TEXT, at: Common = HERE) -> Answer:
-    """Draw which rules lead to which."""
+    """Draw which rules fire after which."""
     from pilotage.rule import graph as graphs
 
     with at.open() as project:

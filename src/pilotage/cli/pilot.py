@@ -27,7 +27,7 @@ app.command("pilotage.cli.fleet:start", help="Start pilots at a site.")
 @app.command(help_flags=())
 def run(
     *words: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="What the pilot is to know; try `--help`.")
+        str, Parameter(allow_leading_hyphen=True, help="Options of the pilot; `--help` lists them.")
     ],
     at: Common = HERE,
 ) -> None:

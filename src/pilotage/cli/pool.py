@@ -73,10 +73,12 @@ class Changes:
     maximum: Annotated[int | None, Parameter(help="Cores that it has at most.")] = None
     pending: Annotated[int | None, Parameter(help="Pilots that may wait at once.")] = None
     allow: Annotated[
-        bool, Parameter(help="Allow what it asks for, up to its maximum.")
+        bool, Parameter(help="Allow its demand, up to its maximum.")
     ] = False  # fmt: skip
-    ask_above: Annotated[int | None, Parameter(help="Ask about more cores than this.")] = None
-    reset: Annotated[bool, Parameter(help="Go back to what the file says, first.")] = False
+    ask_above: Annotated[
+        int | None, Parameter(help="Ask for permission above this number of cores.")
+    ] = None
+    reset: Annotated[bool, Parameter(help="Return to the values of its file first.")] = False
     demand: Annotated[
         float | None, Parameter(help="Demand in cores, for a pool with an external controller.")
     ] = None  # fmt: skip
@@ -102,7 +104,7 @@ _NOTHING = Changes()
 
 @app.command
 def ls(*, at: Common = HERE) -> Answer:
-    """List all pools: what each has, wants and why."""
+    """List all pools with supply, demand and the last decision."""
     with at.open() as project:
         found = view.pools(project.db, project.root, project.clock.now())
     return Answer(
@@ -115,7 +117,7 @@ def ls(*, at: Common = HERE) -> Answer:
 
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Show all that is known of a pool, its pilots too."""
+    """Show a pool in full, with its pilots."""
     from pilotage.pilot import view as fleet
     from pilotage.pool import view
 
@@ -164,7 +166,7 @@ def plan(
 
 @app.command(name="set")
 def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> Answer:
-    """Change the bounds of a pool, or allow what it asks for; its file stays as it is."""
+    """Change the limits of a pool, or allow its demand; its file is not changed."""
     with at.open() as project:
         files.read(project.root, name)
         with project.db.transaction():
@@ -201,13 +203,13 @@ def _demand(project: Project, name: str, demand: float | None) -> Taken | None:
 
 @app.command
 def pause(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Leave a pool as it is: nothing more is asked for, nothing is drained."""
+    """Pause a pool: it orders and drains nothing."""
     return _ask(name, at, pause=True)
 
 
 @app.command
 def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Resume a paused pool, and forget its earlier failures."""
+    """Resume a paused pool, and reset its count of failures."""
     return _ask(name, at, pause=False)
 
 

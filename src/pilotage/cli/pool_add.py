@@ -33,7 +33,7 @@ _PILOT_KEYS = {
     "time": ("Wall time; else the site's default.", '"12h"'),
     "queue": ("Queue or partition; else the site's default.", '"long"'),
     "account": ("What is charged; else the site's default.", '"beam42"'),
-    "idle": ("Idle time after which it leaves; else the hub's default.", '"10m"'),
+    "idle": ("It leaves after this time without work.", '"10m"'),
 }
 _CONTROL = """
 # The AIMD policy decides: it orders what has waited for a while, and lets idle pilots go.
@@ -56,8 +56,8 @@ class PoolOptions(PilotOptions):
     maximum: Annotated[int, Parameter(help="Cores that it has at most.")]
     minimum: Annotated[int, Parameter(help="Cores that it has at least.")] = 0
     pending: Annotated[int, Parameter(help="Pilots that may wait in the queue at once.")] = 10
-    ask_above: Annotated[int, Parameter(help="Ask about more cores than this.")] = 0
-    about: Annotated[str, Parameter(help="What it is, in your words.")] = ""
+    ask_above: Annotated[int, Parameter(help="Ask for permission above this number of cores.")] = 0
+    about: Annotated[str, Parameter(help="A description.")] = ""
 
     def pool(self) -> Pool:
         """Return the pool."""
@@ -73,7 +73,7 @@ def add(
     described: PoolOptions,
     at: Common = HERE,
 ) -> Answer:
-    """Write the file of a new pool; it counts at once."""
+    """Write the file of a new pool; a running hub uses it at once."""
     made = described.pool()
     with at.open() as project:
         try:
@@ -88,7 +88,7 @@ def add(
     closed = agents[made.site].closed if made.site in agents and not idle else ""
     notes = (
         *((closed,) if closed else ()),
-        "`pilotage up` looks after it" if idle else "it is looked after from now on",
+        "`pilotage up` controls it" if idle else "the hub controls it from now on",
         f"`pilotage pool show {name}` says what it does and why",
     )
     data = {"pool": msgspec.to_builtins(made) | {"name": name}, "file": str(file)}

@@ -29,7 +29,7 @@ def import_(
     ] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Write files of sites and pools as TARDIS has them; none that is there is changed."""
+    """Write site and pool files from a TARDIS configuration; existing files are not changed."""
     from pilotage.compat.cobald import carry, tardis
 
     with at.open() as project:
@@ -85,7 +85,7 @@ def _write(path: Path, text: str) -> None:
     try:
         durable.create(path, text, mode=_MODE)
     except FileExistsError:
-        hint = "it came meanwhile, or leads nowhere; try again"
+        hint = "it appeared meanwhile, or is a broken link; try again"
         raise errors.Conflict(f"{path} is there and was not written", hint=hint) from None
 
 

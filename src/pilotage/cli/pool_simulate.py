@@ -46,10 +46,11 @@ class SimulationOptions:
         Parameter(help="Simulate these pools, by name or by file; repeatable."),
     ] = ()
     delay: Annotated[
-        str, Parameter(help="How long pilots of these pools wait, such as 30m; else as they did.")
+        str,
+        Parameter(help="How long pilots of these pools wait, such as 30m; default: as recorded."),
     ] = ""
     since: Annotated[str, Parameter(help="How far back recorded jobs go, such as 7d.")] = "30d"
-    seed: Annotated[int, Parameter(help="The first seed of the dice.")] = 1
+    seed: Annotated[int, Parameter(help="The first random seed.")] = 1
     runs: Annotated[int, Parameter(help="How many runs, each with the next seed.")] = 1
 
 
@@ -151,7 +152,7 @@ def _policy(word: str, pools: dict[str, Pool], hints: str, at: Common) -> Policy
         hint = f"policies are {', '.join(known.KINDS)}, a pool, a file of one, or a YAML"
         raise errors.NotFound(f"there is no policy `{word}`", hint=hint) from error
     if isinstance(found.control, Outside):
-        message = f"{name} is steered from outside"
+        message = f"{name} has an external controller"
         raise errors.UsageError(message, hint="`--policy FILE.yaml` tests its external controller")
     return known.control(name, found.control, hints=hints, pools=pools)
 
@@ -164,8 +165,7 @@ _DEFAULT = ("aimd", "blind", "linear", "relative")
 #: Show progress after this many seconds.
 _SOON_S = 2.0
 _NOTE = (
-    "the score is what was wasted and a quarter of what was waited, in core-hours, of all that was "
-    "asked for: less is better"
+    "score = (core-hours wasted + 0.25 × core-hours waited) / core-hours asked for; lower is better"
 )
 
 
@@ -185,7 +185,9 @@ _WORLD = SimulationOptions()
 def simulate(
     scenario: Annotated[
         str,
-        Parameter(help="Its name, `all`, `recorded` for jobs of this project, or a JSON file."),
+        Parameter(
+            help="Name of a scenario, `all`, `recorded` for jobs of this project, or a JSON file."
+        ),
     ] = "shifting",
     /,
     *,
@@ -196,7 +198,7 @@ def simulate(
         ),
     ] = (),
     hints: Annotated[
-        Literal["exact", "noisy"], Parameter(help="How exactly the AIMD policy knows the queue.")
+        Literal["exact", "noisy"], Parameter(help="How accurately the AIMD policy knows the queue.")
     ] = "exact",
     world: SimulationOptions = _WORLD,
     svg: Annotated[Path | None, Parameter(help="Draw the curves into this file.")] = None,

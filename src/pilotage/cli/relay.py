@@ -22,20 +22,18 @@ from pilotage.node.dial import Route
 def relay(
     *,
     hub: Annotated[str, Parameter(help="Address of the hub, such as https://host:8420.")],
-    listen: Annotated[
-        str, Parameter(help="HOST:PORT of the cluster's network to take connections at.")
-    ] = "",
+    listen: Annotated[str, Parameter(help="HOST:PORT in the cluster's network to listen on.")] = "",
     spool: Annotated[
-        Path | None, Parameter(help="Folder on a shared file system to take streams from.")
+        Path | None, Parameter(help="Folder on a shared file system for pilots without network.")
     ] = None,
     proxy: Annotated[
-        str | None, Parameter(help="HTTP proxy; else that of https_proxy; none for none.")
+        str | None, Parameter(help="HTTP proxy; default: https_proxy; `none` uses no proxy.")
     ] = None,
     most: Annotated[int, Parameter(help="Connections at once.")] = RelayBounds().connections,
     idle: Annotated[str, Parameter(help="Close connections that are idle for this time.")] = "10m",
     at: Common = HERE,
 ) -> Answer:
-    """Carry bytes between pilots that have no way out and the hub, until Ctrl-C."""
+    """Relay connections between the hub and pilots without outside network, until Ctrl-C."""
     del at
     way = connect.route(hub, proxy)
     if not listen and spool is None:

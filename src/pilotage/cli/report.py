@@ -17,10 +17,10 @@ def report(
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="The file to write.")] = Path(
         "report.html"
     ),
-    title: Annotated[str, Parameter(help="Its title; else it has the project's name.")] = "",
+    title: Annotated[str, Parameter(help="Its title; default: the project's name.")] = "",
     at: Common = HERE,
 ) -> Answer:
-    """Write what ran as one HTML file that needs no other."""
+    """Write a report of all jobs as one self-contained HTML file."""
     # It brings the template engine along, which no other command needs.
     from pilotage.result import report as reports
 

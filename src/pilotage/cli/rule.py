@@ -22,14 +22,14 @@ from pilotage.rule.model import Rule
 
 app = App(name="rule", help="List, test, check and change rules.", group_commands="Commands")
 app.command("pilotage.cli.trial:trial", name="test", help="Show what an event would do.")
-app.command("pilotage.cli.picture:graph", name="graph", help="Draw which rules lead to which.")
+app.command("pilotage.cli.picture:graph", name="graph", help="Draw which rules fire after which.")
 _HEADS = columns("NAME TRIGGER ENABLED JOBS> BOOK")
 Names = Annotated[tuple[str, ...], Parameter(help="Names of rules.", required=True)]
 
 
 @app.command
 def ls(*, at: Common = HERE) -> Answer:
-    """List the rules of all books, with how many jobs each has made."""
+    """List the rules of all rule files, with the number of jobs that each has made."""
     with at.open() as project:
         loaded, known = project.read_books(), project.rules()
         root = str(project.root)
@@ -103,9 +103,9 @@ def find(rules: dict[str, Rule], name: str) -> Rule:
 
 @app.command
 def add(
-    file: Annotated[Path, Parameter(help="A book: .toml or .py.")], /, *, at: Common = HERE
+    file: Annotated[Path, Parameter(help="A rule file: .toml or .py.")], /, *, at: Common = HERE
 ) -> Answer:
-    """Put the rules of a file in force, from wherever it is."""
+    """Add the rules of a file outside `rules/`."""
     if not file.is_file():
         raise errors.NotFound(f"there is no file `{file}`", hint="a book is a .toml or .py file")
     with at.open() as project:
@@ -117,7 +117,7 @@ def add(
 def rm(
     book: Annotated[str, Parameter(help="The file that was added.")], /, *, at: Common = HERE
 ) -> Answer:
-    """Remove the rules of an added book; existing jobs continue."""
+    """Remove the rules of an added rule file; existing jobs continue."""
     with at.open() as project:
         inside = Path(book).resolve()
         if inside.parent == project.folder.resolve() and inside.exists():
@@ -128,7 +128,7 @@ def rm(
 
 @app.command
 def enable(names: Names, /, *, at: Common = HERE) -> Answer:
-    """Let rules take events."""
+    """Enable rules: they take events again."""
     return _switch(names, at, on=True)
 
 
@@ -157,12 +157,14 @@ def _in_force(project: Project, names: tuple[str, ...]) -> None:
 
 @app.command
 def check(
-    file: Annotated[Path | None, Parameter(help="A book; else all of the project.")] = None,
+    file: Annotated[
+        Path | None, Parameter(help="A rule file; default: all of the project.")
+    ] = None,
     /,
     *,
     at: Common = HERE,
 ) -> Answer:
-    """Look for mistakes without changing anything."""
+    """Check rule files for mistakes; change nothing."""
     with at.open() as project:
         if file is not None:
             book = project.read_book(file)
@@ -192,7 +194,9 @@ def _sites(project: Project, rules: Mapping[str, Rule]) -> list[str]:
 
 @app.command
 def diff(
-    file: Annotated[Path | None, Parameter(help="A book; else all of the project.")] = None,
+    file: Annotated[
+        Path | None, Parameter(help="A rule file; default: all of the project.")
+    ] = None,
     /,
     *,
     at: Common = HERE,

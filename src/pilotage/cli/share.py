@@ -8,7 +8,7 @@ from pilotage.base import units
 from pilotage.cli.answer import Answer, Table, columns
 from pilotage.cli.common import HERE, Common
 
-_HEADS = columns("OWNER RUNNING> QUEUED> USED> SHARE> IN-ALL> WEIGHT> QUOTA>")
+_HEADS = columns("OWNER RUNNING> QUEUED> USED> SHARE> TOTAL> WEIGHT> QUOTA>")
 
 
 def share(*, at: Common = HERE) -> Answer:
@@ -27,7 +27,7 @@ def share(*, at: Common = HERE) -> Answer:
         )
         for one in sorted(found, key=lambda one: one.usage / one.weight)
     )  # fmt: skip
-    half = f"core time, of which {settings.half_life} ago counts half"
+    half = f"core time; use of {settings.half_life} ago counts half"
     return Answer(
         {"half_life": units.seconds(settings.half_life), "shares": msgspec.to_builtins(found)},
         (Table(_HEADS, rows),) if rows else (),

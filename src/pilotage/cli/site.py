@@ -116,7 +116,7 @@ class Described:
     queue: Annotated[str, Parameter(help="Queue or partition of jobs.")] = ""
     account: Annotated[str, Parameter(help="Account that jobs are charged to.")] = ""
     time: Annotated[str, Parameter(help="Wall time of jobs, such as 1h.")] = ""
-    about: Annotated[str, Parameter(help="What it is, in your words.")] = ""
+    about: Annotated[str, Parameter(help="A description.")] = ""
 
     def site(self) -> SiteSettings:
         """Make a site of it."""
@@ -143,18 +143,18 @@ def add(
     site = described.site()
     with at.open() as project:
         if view.record(project.db, name):
-            message = f"an agent speaks for a site `{name}` already"
+            message = f"an agent serves a site `{name}` already"
             hint = f"choose another name; `pilotage site forget {name}` if it is gone for good"
             raise errors.Conflict(message, hint=hint)
         file = files.write(project.root, name, site)
         shown = file.relative_to(project.root)
-    notes = (f"`pilotage site check {name}` looks at all it needs",)
+    notes = (f"`pilotage site check {name}` checks it",)
     return Answer({"site": name, "file": str(file)}, (f"wrote {shown}",), (name,), notes)
 
 
 @app.command
 def ls(*, at: Common = HERE) -> Answer:
-    """List all sites, and how they are."""
+    """List all sites with their states."""
     with at.open() as project:
         seen = look(project)
         notes = _agent_notes(project, seen)
@@ -178,7 +178,7 @@ def ls(*, at: Common = HERE) -> Answer:
 
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Show all that is known of a site."""
+    """Show a site in full."""
     with at.open() as project:
         seen = look(project)
         one = find(seen.sites, name)
@@ -207,13 +207,13 @@ _Reason = Annotated[str, Parameter(help="Why, for those whose jobs wait.")]
 
 @app.command
 def drain(name: _Name, /, *, reason: _Reason = "", at: Common = HERE) -> Answer:
-    """Drain a site: it gets no new jobs; present jobs run to their end."""
+    """Drain a site: it gets no new jobs; present jobs continue."""
     return _ask(name, "drain", "is given nothing more", reason, at)
 
 
 @app.command
 def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
-    """Give a site work again after `drain`."""
+    """Resume a drained site: it gets jobs again."""
     return _ask(name, "", "is given work again", "", at)
 
 

@@ -57,7 +57,7 @@ _PATH = "`path` in the site's file says where its programs are"
 #: What only some jobs need, and which.
 _EXTRAS = (
     (("podman", "apptainer"), "containers", "jobs with an `image` cannot run"),
-    (("sshfs",), "mounts", "jobs whose data is mounted cannot run"),
+    (("sshfs",), "mounts", "jobs with mounted data cannot run"),
 )
 
 
@@ -65,7 +65,7 @@ def check(
     name: Annotated[str, Parameter(help="Name of the site.")],
     /,
     *,
-    run: Annotated[bool, Parameter(help="Also have a tiny job run, and wait for it.")] = False,
+    run: Annotated[bool, Parameter(help="Also run a tiny job, and wait for it.")] = False,
     patience: Annotated[str, Parameter(help="How long `--run` waits, else 5m.")] = "5m",
     rate: Annotated[bool, Parameter(help="Also measure how fast data gets there.")] = False,
     at: Common = HERE,

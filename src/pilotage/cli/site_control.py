@@ -41,7 +41,7 @@ def control(
     ] = "",
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
-    """Change the course of jobs at a site, or have the site drained or take jobs again."""
+    """Control jobs at a site, or drain and resume the site."""
     asked = Control(site=site, verb=verb, jobs=job, keys=key, reason=reason)
     _check(asked)
     patience = units.seconds(within)

@@ -25,7 +25,7 @@ def login(
     ] = "12h",
     at: Common = HERE,
 ) -> Answer:
-    """Log in to a site; `ssh` asks for what it needs, and everything else uses the connection."""
+    """Log in to a site: `ssh` asks here, and the hub uses the connection."""
     seconds = int(units.seconds(stay))
     if seconds < 1:
         raise errors.UsageError("a connection must stay", hint="`--stay 12h`")

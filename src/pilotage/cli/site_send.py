@@ -56,7 +56,7 @@ def send(
         str, Parameter(help="The same key again is the same job; else the same definition is.")
     ] = "",
     wait_: Annotated[
-        bool, Parameter(name="--wait", help="Print what the site says until the job has ended.")
+        bool, Parameter(name="--wait", help="Print the site's reports until the job has ended.")
     ] = False,
     timeout: Annotated[
         str, Parameter(help="With --wait: stop waiting after `30s`, `1h`, …; the job continues.")
@@ -64,7 +64,7 @@ def send(
     topic: _TOPIC = "",
     at: Common = HERE,
 ) -> Answer | AnswerStream:
-    """Send a job to a site by the broker; it is safe at the broker when this returns."""
+    """Send a job to a site by the broker, which has stored it when this returns."""
     patience = units.seconds(timeout) if timeout else None
     with at.open() as project:
         found = _read(file, site)

@@ -46,7 +46,7 @@ def _option(help_: str, **more: Any) -> Parameter:  # noqa: ANN401 - what cyclop
 class SubmitOptions:
     """Options of `submit`; None means not given."""
 
-    name: Annotated[str | None, _option("Name; else that of the program.")] = None
+    name: Annotated[str | None, _option("Name; default: that of the program.")] = None
     cpus: Annotated[int | None, _option("Processor cores.")] = None
     memory: Annotated[str | None, _option("Memory, such as 8G; using more ends the job.")] = None
     time: Annotated[str | None, _option("Wall time, such as 1h30m or 01:30:00.")] = None
@@ -55,7 +55,7 @@ class SubmitOptions:
     requirements: Annotated[
         str | None, _option("Where it may run, such as \"site == 'kit' and memory >= 64G\".")
     ] = None
-    rank: Annotated[str | None, _option('Where it would rather run, such as "memory".')] = None
+    rank: Annotated[str | None, _option('Where it prefers to run, such as "memory".')] = None
     image: Annotated[str | None, _option("Container image that it runs in.")] = None
     site: Annotated[str | None, _option("The site it runs at; `pilotage site ls` names them.")] = (
         None
@@ -74,13 +74,11 @@ class SubmitOptions:
         tuple[str, ...], _option("A file or folder it reads, brought to the site; repeatable.")
     ] = ()
     env: Annotated[tuple[str, ...], _option("K=V, or K alone for its value here; repeatable.")] = ()
-    cwd: Annotated[str | None, _option("Working directory; else this one.")] = None
+    cwd: Annotated[str | None, _option("Working directory; default: this one.")] = None
     priority: Annotated[int | None, _option("Higher starts first.")] = None
     limit: Annotated[str | None, _option("KEY[:N]: at most N jobs with KEY at once.")] = None
     retries: Annotated[int | None, _option("Retries if it fails.")] = None
-    output: Annotated[
-        tuple[str, ...], _option("A file that must be there after it; repeatable.")
-    ] = ()
+    output: Annotated[tuple[str, ...], _option("A file that it must write; repeatable.")] = ()
 
 
 NO_OPTIONS = SubmitOptions()
@@ -282,7 +280,7 @@ def submit(
     after: Annotated[
         tuple[str, ...], Parameter(help="Start when these jobs are done; repeatable.")
     ] = (),
-    tag: Annotated[str, Parameter(help="A label; `@LABEL` selects all jobs that have it.")] = "",
+    tag: Annotated[str, Parameter(help="A tag; `@TAG` selects all jobs that have it.")] = "",
     wait_: Annotated[
         bool, Parameter(name="--wait", help="Wait for its end and print its output.")
     ] = False,
@@ -295,7 +293,7 @@ def submit(
     ] = False,
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
-    """Queue a command, a script or a job file; it is safe when this returns."""
+    """Queue a command, a script or a job file; it is on disk when this returns."""
     draft = build(words, options)
     with at.open() as project:
         asked = submission.bound(draft.spec, str(project.root))

@@ -25,25 +25,29 @@ _PEOPLE = (TokenScope.ADMIN, TokenScope.USER)
 @app.command
 def new(
     scope: Annotated[
-        TokenScope, Parameter(help="For admin, user, read, pool, agent, site or enrol.")
+        TokenScope, Parameter(help="One of admin, user, read, pool, agent, site and enrol.")
     ],
     /,
     *,
     owner: Annotated[
-        str, Parameter(help="Whose jobs it speaks for, USER or GROUP/USER; else you.")
+        str, Parameter(help="Owner of its jobs, USER or GROUP/USER; default: you.")
     ] = "",
-    lifetime: Annotated[str, Parameter(help="Until it expires, else 30d.")] = "30d",
-    uses: Annotated[int | None, Parameter(help="How often it may be used; else always.")] = None,
+    lifetime: Annotated[
+        str, Parameter(help="Time until it expires, such as 2d; default: 30d.")
+    ] = "30d",
+    uses: Annotated[
+        int | None, Parameter(help="How often it may be used; default: without limit.")
+    ] = None,
     pool: Annotated[
         str, Parameter(help="The pool that it controls, or of pilots that enrol with it.")
     ] = "",
     site: Annotated[
         str, Parameter(help="The site of its agent or pilots.")
     ] = "",
-    label: Annotated[str, Parameter(help="What it is for, in your words.")] = "",
+    label: Annotated[str, Parameter(help="A description.")] = "",
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
-    """Make a token; its text is printed this once and kept nowhere."""
+    """Make a token; its text is printed once and not stored."""
     seconds = units.seconds(lifetime)
     if seconds <= 0 or (uses is not None and uses < 1):
         raise errors.UsageError("a token must last", hint="`--lifetime 1h`, `--uses 1` or more")
@@ -101,7 +105,7 @@ def revoke(
     *,
     at: Common = HERE,
 ) -> Answer:
-    """Let tokens count no longer; a hub that runs knows it within two seconds."""
+    """Revoke tokens; a running hub refuses them within two seconds."""
     with at.open() as project, project.db.transaction() as db:
         for number in numbers:
             tokens.revoke(db, number, project.clock.now())

@@ -100,7 +100,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_CONTROL, "hold", "verbs:hold", "Hold jobs: they do not start until released."),
     (_CONTROL, "release", "verbs:release", "Release held jobs."),
     (_CONTROL, "retry", "verbs:retry", "Retry failed jobs."),
-    (_NOUNS, "job", "job:app", "List, show and forget jobs."),
+    (_NOUNS, "job", "job:app", "List, show and remove jobs."),
     (_NOUNS, "flow", "flow:app", "Run and monitor workflows across sites."),
     (_NOUNS, "rule", "rule:app", "List, test, check and change rules."),
     (_NOUNS, "event", "event:app", "Send and list events."),

@@ -33,7 +33,7 @@ def trial(
     topic: Annotated[str, Parameter(help="Instead of a file: the topic of a message.")] = "",
     data: Annotated[str, Parameter(help="The fields of the message, as JSON.")] = "{}",
     every: Annotated[
-        bool, Parameter(name=("--all", "-a"), help="All rules that do not fire too.")
+        bool, Parameter(name=("--all", "-a"), help="Show also the rules that do not fire.")
     ] = False,
     at: Common = HERE,
 ) -> Answer:

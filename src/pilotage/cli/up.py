@@ -23,7 +23,7 @@ _INTERRUPTED = 130
 def up(
     *,
     until_idle: Annotated[
-        bool, Parameter(help="End when nothing is left to do; 1 if a job failed.")
+        bool, Parameter(help="Exit when nothing is left to do; the status is 1 if a job failed.")
     ] = False,
     cpus: Annotated[
         int | None, Parameter(help="Cores for jobs; else those of the settings.")

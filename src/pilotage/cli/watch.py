@@ -21,21 +21,21 @@ def watch(
     *,
     hub: Annotated[str, Parameter(help="Address of the hub, such as https://host:8420.")],
     token_file: Annotated[
-        Path, Parameter(help="File with a token for `user`, which jobs will belong to.")
+        Path, Parameter(help="File with a `user` token; jobs belong to its owner.")
     ],
     ca: Annotated[
         Path | None, Parameter(help="File with the hub's certificate, if it made its own.")
     ] = None,
     proxy: Annotated[
-        str | None, Parameter(help="HTTP proxy; else that of https_proxy; none for none.")
+        str | None, Parameter(help="HTTP proxy; default: https_proxy; `none` uses no proxy.")
     ] = None,
     insecure: Annotated[bool, Parameter(help="Allow http:// to other machines.")] = False,
     until_idle: Annotated[
-        bool, Parameter(help="End when nothing is left to do; 1 if a job failed.")
+        bool, Parameter(help="Exit when nothing is left to do; the status is 1 if a job failed.")
     ] = False,
     at: Common = HERE,
 ) -> Answer:
-    """Watch and match here, and have a hub run the jobs, until Ctrl-C."""
+    """Watch for events here and forward the jobs to a hub, until Ctrl-C."""
     from pilotage.cli import engine
     from pilotage.edge.forward import TargetHub
     from pilotage.link import connect

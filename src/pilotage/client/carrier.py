@@ -117,7 +117,7 @@ class ClientConnection:
         if self._transport:
             self._transport.abort()
         message = "the client was closed before the result came"
-        _hand_over(self._core.fail(errors.Unavailable(message, hint="the job itself goes on")))
+        _hand_over(self._core.fail(errors.Unavailable(message, hint="the job continues")))
 
     def receive(self, data: bytes) -> None:
         """Take what has arrived."""

@@ -52,7 +52,7 @@ def read(message: bytes) -> Reply:
     try:
         return _replies.decode(message)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise errors.Unavailable(f"the hub sent what is no answer: {error}") from None
+        raise errors.Unavailable(f"the hub sent an invalid answer: {error}") from None
 
 
 def returns(end: RawEnd) -> Returns:

@@ -142,7 +142,7 @@ class Pump:
 
     def _end(self) -> None:
         error = self._core.refused or errors.Unavailable(
-            "the client was closed before the result came", hint="the job itself goes on"
+            "the client was closed before the result came", hint="the job continues"
         )
         with self._lock:
             left = list(self._core.fail(error))

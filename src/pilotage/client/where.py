@@ -64,7 +64,7 @@ def find(
     """
     if os.environ.get(LOADING):
         message = "the file of a function connects to a hub while it is loaded in a worker"
-        hint = "put what is no definition below `if __name__ == '__main__':`"
+        hint = "put the statements that are no definitions below `if __name__ == '__main__':`"
         raise errors.UsageError(message, hint=hint)
     if start is None:
         url = url or os.environ.get(HUB)

@@ -51,7 +51,7 @@ class HeartbeatMonitor:
         self._writer, self._now, self._lines = writer, project.clock.now, lines
         self._root, self._settings = project.root, project.settings.bus
         self._parts = Supervisor(project.clock, _log, _RESTART)
-        #: Problem of the broker, and since when; none if it has none.
+        #: Why the broker does not answer, and since when; none is no trouble.
         self._trouble, self._since = _NOT_YET if self._settings.url else "", self._now()
         #: Since when it is listened at the port.
         self._begun = self._since

@@ -429,7 +429,7 @@ class EdgePlace:
                 await self._home(one, row)
             end = self._ending(row, one.spec, lambda: message.handoff(one.binding), note)
         except _ODD as error:
-            words = f"its results cannot be brought home: {error}"
+            words = f"its results cannot be brought back: {error}"
             _log.warning("job %s: %s", one.key, words)
             end = retry.AttemptEnd(ok=False, message=words, cause=Cause.OUTPUT)
         self._finish(one, end)

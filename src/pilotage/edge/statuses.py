@@ -56,7 +56,7 @@ def proved(said: Iterable[ReceivedWord]) -> list[Word]:
         if one.word.site == one.user:
             found.append(one.word)
         else:
-            _log.warning("the agent of %s sent a message for %s: ignored", one.user, one.word.site)
+            _log.warning("ignored: the agent of %s reports for %s", one.user, one.word.site)
     return found
 
 
@@ -71,14 +71,14 @@ def own(db: Db, said: Iterable[ReceivedWord]) -> Iterator[Word]:
         site = one.word.site
         if site not in speakers:
             row = db.row("edges_one", name=site)
-            # Who has enrolled at this hub's port is not heard by the broker.
+            # An agent at this hub's port is not heard by the broker.
             ported = db.value("agent_site", site=site) is not None
             speakers[site] = _PORTED if ported else row[1] if row else None
         if speakers[site] in (None, one.user):
             yield one.word
         elif (one.user, site) not in others:
             others.add((one.user, site))
-            _log.warning("%r sent a message for the site %s: ignored", one.user, site)
+            _log.warning("ignored: %r reports for the site %s", one.user, site)
 
 
 #: How far an attempt has come here when a site says so; what waits there is on its way.

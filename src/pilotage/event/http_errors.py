@@ -27,7 +27,7 @@ _STATUS = ((errors.UsageError, 422), (errors.ConfigError, 422), *http.STATUS)
 
 
 class NoToken(errors.Denied):
-    """There is no token, or it counts no longer."""
+    """There is no token, or it is no longer valid."""
 
 
 class Malformed(errors.UsageError):

@@ -196,8 +196,8 @@ def _step(flow: Flow, name: str, step: Step) -> None:
 def _inputs(flow: Flow, step: Step) -> None:
     if step.inputs and step.flow is not None:
         raise errors.BadFlow(
-            "steps of a flow within cannot read what is outside of it",
-            hint="hand results on by `parameters`, and wait for steps by `needs`",
+            "steps of a nested flow cannot read files outside of it",
+            hint="pass results by `parameters`, and wait for steps by `needs`",
         )
     for take in step.inputs:
         _take(flow, take)

@@ -301,7 +301,7 @@ class PortConnection(asyncio.Protocol):
     def _pilot(self, message: messages.Message) -> Pilot:
         pilot = self._pilots.get(message.p)
         if pilot is None:
-            raise errors.UsageError("who speaks here?", hint="say hello or resume first")
+            raise errors.UsageError("not enrolled", hint="send `hello` or `resume` first")
         return pilot
 
     async def _answer(self, message: messages.Any_) -> None:
@@ -346,7 +346,7 @@ class PortConnection(asyncio.Protocol):
                 return {"owner": self._client.owner}
             case messages.Submit() | messages.AwaitEnds() | messages.Cancel():
                 if self._client is None:
-                    raise errors.Denied("who speaks here?", hint="log in first")
+                    raise errors.Denied("not logged in", hint="log in first")
                 return await self._clients.do(self._client, message)
             case (
                 messages.Sync() | messages.PayloadLog() | messages.DataChannel() | messages.Agent()

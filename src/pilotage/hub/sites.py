@@ -45,7 +45,7 @@ from pilotage.store import Db, Writer
 _log = logging.getLogger("pilotage.batch")
 #: How often new files of sites are looked for, in seconds.
 _FOLLOW_S = 2.0
-_THEIRS = "an agent speaks for a site of that name: rename the file"
+_THEIRS = "an agent serves a site of that name: rename the file"
 
 
 class SharedData(NamedTuple):

@@ -24,7 +24,7 @@ FACTS: dict[State, Fact] = {
     State.READY: Fact("its input is there and it waits to start"),
     State.SUBMITTED: Fact("is in the queue of a batch system or of another hub"),
     State.RUNNING: Fact("its payload runs"),
-    State.STAGING_OUT: Fact("its results are being checked and brought home"),
+    State.STAGING_OUT: Fact("its results are being checked and brought back"),
     State.HELD: Fact("a person or a guard stopped it; the reason says why"),
     State.DONE: Fact("ended well and its outputs are there", final=True),
     State.FAILED: Fact("ended badly and will not be tried again", final=True),
@@ -63,5 +63,5 @@ def check(job: int, old: State, new: State) -> None:
     if new not in TRANSITIONS[old]:
         message = f"job {job} is {old}: it cannot become {new}"
         raise errors.IllegalTransition(
-            message, hint=f"`pilotage story {job}` tells how it got there"
+            message, hint=f"`pilotage story {job}` shows how it got there"
         )

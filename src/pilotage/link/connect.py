@@ -63,7 +63,7 @@ async def encrypt(writer: asyncio.StreamWriter, way: Route) -> None:
             await writer.start_tls(way.tls, server_hostname=way.host)
     except (OSError, TimeoutError) as error:
         why = str(error) or "no answer in time"
-        raise errors.Unavailable(f"cannot speak with {way.host}:{way.port}: {why}") from error
+        raise errors.Unavailable(f"cannot connect to {way.host}:{way.port}: {why}") from error
 
 
 async def close(writer: asyncio.StreamWriter) -> None:

@@ -204,7 +204,7 @@ def _alone(folder: str) -> Iterator[None]:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.stat(folder).st_mode & 0o002:
-            message = f"everybody may write to {folder}"
+            message = f"all users may write to {folder}"
             raise errors.ConfigError(message, hint=f"`chmod o-w {folder}`")
         lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -56,7 +56,7 @@ def _without_runner(facts: JobFacts, found: Explanation) -> Explanation:
     suggestion = found.suggestion
     if facts.trouble:
         first.append(ExplainReason("the store cannot be written", facts.trouble))
-        suggestion = "make room or mend the permissions; work goes on by itself"
+        suggestion = "free space or correct the permissions; work then continues"
     if not facts.running:
         first.append(ExplainReason("nothing runs this project now"))
         if facts.prospect is None or not facts.prospect.never:
@@ -74,7 +74,7 @@ def _waiting(facts: JobFacts) -> Explanation:
     if left:
         suggestion = f"`pilotage explain {left[0][0]}` says why that one has not ended"
     if stuck:
-        suggestion = f"`pilotage release {stuck[0]}` lets that one go on"
+        suggestion = f"`pilotage release {stuck[0]}` continues it"
     return Explanation(
         f"job {facts.job.id} waits for {_jobs(len(left))}", tuple(reasons), suggestion
     )

@@ -20,8 +20,8 @@ _IDLE = {
     KEPT: ("keeps its room", "keep their room", "it starts after the one that waits for longer"),
     BOOTING: ("checks its node", "check their nodes", "they take work in a moment"),
     DRAINING: ("takes no more work", "take no more work", "start other pilots"),
-    SILENT: ("is not heard", "are not heard", "see whether these nodes reach this hub"),
-    BLOCKED: ("is kept from work", "are kept from work", "mend these nodes or start other pilots"),
+    SILENT: ("is silent", "are silent", "see whether these nodes reach this hub"),
+    BLOCKED: ("is kept from work", "are kept from work", "repair the nodes or start other pilots"),
     LOST: ("was lost", "were lost", "start pilots again"),
 }  # fmt: skip
 

@@ -162,7 +162,7 @@ def _said(found: Objection, now: float) -> str:
         case SiteCause.UNKNOWN:
             return f"there is no {site}"
         case SiteCause.UNHEARD:
-            return f"nothing was heard of {site} yet"
+            return f"no report from {site} yet"
         case SiteCause.UNSERVED:
             return f"no pilot is at {site}{since}"
         case SiteCause.SILENT:

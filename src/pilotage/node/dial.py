@@ -100,7 +100,7 @@ def dial(way: Route) -> tuple[socket.socket, bytes]:
         raise DialError(f"do not trust {_shown(way)}: {_distrust(error)}") from error
     except (OSError, ValueError) as error:
         raw.close()
-        raise DialError(f"cannot speak with {_shown(way)}: {error}") from error
+        raise DialError(f"cannot connect to {_shown(way)}: {error}") from error
     return raw, rest
 
 

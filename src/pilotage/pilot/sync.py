@@ -285,7 +285,7 @@ def _classify(pilot: Pilot, held: HeldAttempt, end: model.ReportedEnd) -> retry.
         # What a node lacks, such as a folder or a program, is no fault of the job.
         return _refused(pilot, ending.message)
     if end.unsaved:
-        words = f"its results cannot be brought home: {text.show(end.unsaved)[:2000]}"
+        words = f"its results cannot be brought back: {text.show(end.unsaved)[:2000]}"
         return retry.AttemptEnd(ok=False, message=words, cause=Cause.OUTPUT)
     return classify(ending, held.spec.ok_codes if held.spec else (0,), lambda: end.missing)
 

@@ -74,7 +74,7 @@ def unheard(told: Told | None, silence: float, now: float) -> str:
         return "no external controller has set a demand yet"
     if not told.silent(silence, now):
         return ""
-    return f"nothing was heard of {told.by} for {units.for_people(abs(now - told.at))}"
+    return f"no report from {told.by} for {units.for_people(abs(now - told.at))}"
 
 
 def words(told: Told | None, silence: float, now: float) -> str:

@@ -122,7 +122,7 @@ def hope(name: str, pool: Pool, row: PoolRow, now: float, said: str = "") -> Hop
     seen, show = row.seen, f"`pilotage pool show {name}` says more"
     if row.asked:
         return Hope(
-            name, False, row.reason or row.asked, f"`pilotage pool resume {name}` lets it go on"
+            name, False, row.reason or row.asked, f"`pilotage pool resume {name}` resumes it"
         )
     if seen is None or not row.looked:
         return Hope(name, True, "it has not been checked yet: that happens while the project runs")
@@ -174,7 +174,7 @@ def _full(pool: Pool, seen: PoolObservation) -> str:
 def _soon(pool: Pool, seen: PoolObservation) -> str:
     control, often = pool.control, units.for_people(pool.seconds)
     if isinstance(control, Outside):
-        return "somebody outside decides how many pilots it has"
+        return "an external controller decides how many pilots it has"
     if not isinstance(control, Aimd) or not control.hint:
         return f"it decides by how its pilots are used, every {often}"
     policy = control.policy()

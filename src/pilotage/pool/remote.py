@@ -145,7 +145,7 @@ class RemotePool(Face):
         if sheet.state == "bad file":
             raise errors.ConfigError(f"the hub cannot read the file of {self.name}")
         if sheet.control != "outside":
-            message = f"pool {self.name} is not steered from outside: `{sheet.control}` decides"
+            message = f"pool {self.name} has no external controller: `{sheet.control}` decides"
             raise errors.Conflict(message, hint='its file needs `kind = "outside"` in `[control]`')
         self._sheet = sheet
         return View(self.name, reading(sheet))

@@ -169,7 +169,7 @@ def tell(db: Db, root: Path, name: str, demand: float, words: str, by: str, now:
     pool = msgspec.json.decode(changed, type=PoolOverrides).apply(files.read(root, name))
     if not isinstance(pool.control, Outside):
         kind = type(pool.control).__struct_config__.tag
-        message = f"pool {name} is not steered from outside: `{kind}` decides for it"
+        message = f"pool {name} has no external controller: `{kind}` decides for it"
         raise errors.Conflict(message, hint='its file needs `kind = "outside"` in `[control]`')
     taken = min(float(pool.maximum), max(float(pool.minimum), demand))
     told = Told(taken, words, by, now)

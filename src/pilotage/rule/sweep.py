@@ -108,6 +108,4 @@ def _is_sane(value: float) -> bool:
 
 def _cap(count: int, what: str) -> None:
     if count > MOST_POINTS:
-        raise errors.BadRule(
-            f"{what} has {count} points; more than {MOST_POINTS} are taken for a mistake"
-        )
+        raise errors.BadRule(f"{what} has {count} points; more than {MOST_POINTS} are refused")

@@ -31,7 +31,7 @@ Kind = Literal["batch", "agent", "pilots"]
 #: The name of this machine among sites.
 _LOCAL = "local"
 _LOGIN = "pilotage site login"
-_TWO = "sites/{name}.toml has the name of a site that an agent speaks for ({speaker}): {who} used"
+_TWO = "sites/{name}.toml has the name of a site that an agent serves ({speaker}): {who} used"
 _RENAME = "rename the file, or have the agent use another name"
 _FORWARDS = "jobs go to another hub, which knows its own sites"
 _CAUSES = {

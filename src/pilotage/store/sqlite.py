@@ -67,7 +67,7 @@ _OUTSIDE: dict[type[apsw.Error], str] = {
     apsw.PermissionsError: "it may not be accessed",
 }
 OUTSIDE = tuple(_OUTSIDE)
-_HINT = "make room or mend the permissions; work goes on by itself as soon as it can be written"
+_HINT = "free space or correct the permissions; work then continues"
 
 
 class Db:

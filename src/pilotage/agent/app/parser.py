@@ -66,7 +66,7 @@ def read(config: Config, printed: bytes) -> Parsed:
     if config.format == "keys":
         return Parsed(parameters=dict(keys(source)))
     if len(source) > MOST_CONFIG_BYTES or "\0" in source:
-        raise errors.BadMessage("the config has text that cannot be read")
+        raise errors.BadMessage("the config has unreadable characters")
     try:
         return Parsed(words=tuple(shlex.split(source)))
     except ValueError as error:

@@ -84,7 +84,7 @@ class Trust:
     def require(self, app: Application) -> None:
         """Raise `Denied` if a program of an application is not to be trusted."""
         if reasons := self.reasons(app):
-            hint = "the administrator of the site can check it: `pilotage app test NAME`"
+            hint = "the site's administrator must check it: `pilotage app test NAME`"
             raise errors.Denied("; ".join(reasons), hint=hint)
 
     def _why_not(self, path: str, sha256: str) -> str:

@@ -189,9 +189,7 @@ class SshShell:
                     break
                 except BlockingIOError:
                     if left <= 0:
-                        raise errors.Unavailable(
-                            f"another process is logging in to {self.host}"
-                        ) from None
+                        raise errors.Unavailable(f"a login to {self.host} is under way") from None
                 left -= _LOCK_PAUSE_S
                 await asyncio.sleep(_LOCK_PAUSE_S)
             yield

@@ -66,17 +66,14 @@ _SIGNS: tuple[tuple[TroubleKind, str], ...] = (
 _TOLD = {
     TroubleKind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
     TroubleKind.UNKNOWN_KEY: (
-        "the key of {whose} is not known, so its identity is not verified",
+        "the host key of {whose} is not known",
         "{login} shows it and asks; or add it to ~/.ssh/known_hosts",
     ),
     TroubleKind.CHANGED_KEY: (
-        "THE KEY OF {whose} HAS CHANGED: it was reinstalled, or the connection is intercepted",
-        "ask its administrators; only if the new key is right, take the old one out of {place}",
+        "THE HOST KEY OF {whose} HAS CHANGED: it was reinstalled, or the connection is intercepted",
+        "ask its administrator; only if the new key is right, remove the old one from {place}",
     ),
-    TroubleKind.SETTINGS: (
-        "ssh: {line}",
-        "correct its settings; only you may have write access to them",
-    ),
+    TroubleKind.SETTINGS: ("ssh: {line}", "correct its settings; only you may have write access"),
     TroubleKind.NAME: (
         "there is no host {host}",
         "`host` in the site's file is a name of ~/.ssh/config or of the network",

@@ -39,7 +39,7 @@ _WHY = {
     "passphrase": "secrets are not copied: use an agent",
     "mfa_config": _NO_CODES,
     "proxy_command": "write it into the settings file yourself, if you trust it",
-    "wrapper": "what is run is a program with its arguments, never the text of a shell",
+    "wrapper": "only a program with its arguments is run, never a shell command",
 }
 _SSH = ("SSHExecutor", "DupingSSHExecutor")
 _SHELL = "ShellExecutor"
@@ -192,7 +192,7 @@ def _pool(
     if maximum == UNBOUNDED and math.isinf(place.quota):
         lost.append(f"no quota: a pool has a bound, {UNBOUNDED} cores is written")
     if one.disk is not None:
-        lost.append("Disk: pilots tell how much their nodes have")
+        lost.append("Disk: pilots report the disks of their nodes")
     time, queue = _settings(one, defaults, lost, slurm=place.adapter == "Slurm")
     made = Pool(
         site=site, maximum=max(maximum, cores), about=f"{one.name} of {place.name}, from TARDIS",

@@ -124,7 +124,7 @@ class Channel:
             async for line in self._process.stdout:
                 self._answer(text.load(line))
         except ValueError as error:
-            self._fail(errors.Unavailable(f"the site answers what is not understood: {error}"))
+            self._fail(errors.Unavailable(f"the site sent an invalid answer: {error}"))
         await self._process.wait()
         self._fail(self._loss(await said))
 

@@ -100,7 +100,7 @@ class Landing:
             os.rename(self.path, self.wanted.local)
         except (IsADirectoryError, NotADirectoryError) as error:
             where = text.show(self.wanted.local)
-            raise errors.Conflict(f"{where} is a folder, but a file is to be put there") from error
+            raise errors.Conflict(f"{where} is a folder, but a file must be put there") from error
 
 
 def _flush(file: int) -> None:
@@ -174,7 +174,7 @@ def _files(folder: WantedFolder, top: str) -> list[WantedFile]:
 
 def _check_folder(path: str) -> None:
     if not os.path.isdir(path):
-        raise errors.Conflict(f"{text.show(path)} is no folder, but one is to be put there")
+        raise errors.Conflict(f"{text.show(path)} is not a folder, but a folder must be put there")
 
 
 def _merge(made: str, target: str) -> None:

@@ -237,7 +237,7 @@ class FileReceiver:
             return
         wanted = landing.wanted
         if head.get("size") != wanted.size or head.get("offset") != landing.offset:
-            raise StreamCut("the site sends what was not asked for")
+            raise StreamCut("the site sent data that was not requested")
         try:
             landing.open()
         except OSError as error:
@@ -286,9 +286,9 @@ def _head(stream: BinaryIO) -> dict[str, Any]:
     try:
         head = text.load(line)
     except ValueError as error:
-        raise StreamCut("the site sends what is not understood") from error
+        raise StreamCut("the site sent invalid data") from error
     if not isinstance(head, dict):
-        raise StreamCut("the site sends what is not understood")
+        raise StreamCut("the site sent invalid data")
     return head
 
 

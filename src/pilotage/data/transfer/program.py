@@ -86,6 +86,6 @@ async def lines(
             async for line in process.stdout:
                 yield line.rstrip(b"\n")
         except ValueError as error:
-            raise errors.Unavailable(f"{argv[0]} writes what is not understood") from error
+            raise errors.Unavailable(f"{argv[0]} wrote invalid output") from error
         status = await process.wait()
         yield ProgramResult(status, await said)

@@ -76,7 +76,7 @@ def _one(item: TransferItem, part: str, target: str) -> None:
         os.rename(here, path)
     except (IsADirectoryError, NotADirectoryError) as error:
         shown = text.show(path)
-        raise errors.Conflict(f"{shown} is a folder, but a file is to be put there") from error
+        raise errors.Conflict(f"{shown} is a folder, but a file must be put there") from error
 
 
 def _check(item: TransferItem, file: int, size: int, here: str) -> None:

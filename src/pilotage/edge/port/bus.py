@@ -42,7 +42,7 @@ class LinkTiming(msgspec.Struct, frozen=True):
     patience: float = 30.0
     #: Between two attempts to connect, at most.
     retry: float = 30.0
-    #: Seconds until the connection is renewed with another key.
+    #: Until the next connection, with another key.
     renew: float = 86_400.0
 
 

@@ -93,7 +93,7 @@ class SiteLine:
         """Publish a message of the agent, and return once the hub has it on disk."""
         del heard
         if topic.startswith(_BEAT) and topic != f"{_BEAT}{self.site}":
-            raise errors.Denied(f"this agent speaks for the site {self.site} alone")
+            raise errors.Denied(f"this agent sends messages for the site {self.site} alone")
         await self._lines.take(self.site, topic, body, key)
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class SiteLine:
     ) -> AsyncIterator[AsyncIterator[Message]]:
         """Deliver what the hub sends to the site."""
         if pattern not in (f"job.{self.site}", f"control.{self.site}"):
-            message = f"this agent hears what is for the site {self.site} alone"
+            message = f"this agent receives messages for the site {self.site} alone"
             raise errors.Denied(message, hint=f"it may subscribe to job.{self.site}")
         if pattern in self._boxes:
             raise errors.Conflict(f"{pattern!r} is subscribed to already")
@@ -125,7 +125,7 @@ class SiteLine:
         """Answer nothing: an agent has no questions to the hub."""
         del body, within
         await checkpoint()
-        raise errors.Unheard(f"no one answers {topic!r}")
+        raise errors.Unheard(f"no agent answers {topic!r}")
 
     def send(self, message: Message) -> asyncio.Future[None]:
         """Have a message delivered; what is returned ends once the agent has it on disk."""

@@ -14,14 +14,14 @@ from pilotage.hub.api.routes import PREFIX
 _REF = "#/components/schemas/{name}"
 _WHY = {
     "400": "What was sent is no JSON.",
-    "401": "There is no token, or it counts no longer.",
+    "401": "There is no token, or it is no longer valid.",
     "403": "The token is not enough.",
     "404": "There is no such thing.",
     "405": "It cannot be asked for in this way.",
     "408": "The sender fell silent.",
-    "409": "Something else is in the way.",
+    "409": "A conflict with the current state.",
     "413": "It is too large.",
-    "422": "What was sent is not what is asked for.",
+    "422": "The request is not valid.",
     "503": "The store cannot be used now.",
 }
 

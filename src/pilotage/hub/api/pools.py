@@ -106,7 +106,7 @@ def demand(db: Db, call: ApiCall) -> Taken:
     asked: queries.Demand = call.body
     name = call.path.name
     if not call.grant.steers(name):
-        message = f"a token for {call.grant.scope} cannot steer the pool {name}"
+        message = f"a token for {call.grant.scope} cannot control the pool {name}"
         raise errors.Denied(message, hint="`pilotage token new pool` makes one that can")
     root, _ = named(call)
     return state.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)

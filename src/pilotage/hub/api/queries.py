@@ -103,7 +103,7 @@ class FlowsAsk(ListAsk, frozen=True):
     """Filter of workflows."""
 
     state: FlowStates | UnsetType = UNSET
-    #: Also those that are steps of others.
+    #: Include workflows that are steps of others.
     within: bool = False
 
 

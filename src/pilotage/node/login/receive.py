@@ -92,7 +92,7 @@ class Arriving:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
         except FileNotFoundError as error:
-            raise RecordRefused("part", "the part to go on with is gone") from error
+            raise RecordRefused("part", "the part to resume from is gone") from error
         self._unflushed = 0
         self._flusher: threading.Thread | None = None
 

@@ -173,7 +173,7 @@ class Globus:
         try:
             return msgspec.json.decode(bytes(data), type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise errors.Unavailable(f"{where} answers what is not understood") from error
+            raise errors.Unavailable(f"{where} sent an invalid answer") from error
 
 
 def _failure(task: str, facts: dict[str, Any]) -> errors.PilotageError:

@@ -73,7 +73,7 @@ class Rsync:
                 elif kind != b"d":
                     raise errors.Denied(
                         f"{text.show(item.name)} at {url} is a link or a device",
-                        hint="rsync cannot tell where a link leads: only files are taken",
+                        hint="rsync does not follow links: only files are taken",
                     )
 
     async def _list(
@@ -91,7 +91,7 @@ class Rsync:
                     yield found["kind"], _item(found)
                 else:
                     said = text.show(line.decode("utf-8", "replace"))
-                    raise errors.Unavailable(f"rsync lists what is not understood: {said!r}")
+                    raise errors.Unavailable(f"rsync printed an invalid listing: {said!r}")
 
     async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Fetch files by one call; partial files are resumed."""

@@ -54,7 +54,7 @@ class SftpConnection:
         self._send(_INIT, struct.pack(">I", 3))
         kind, body = await self._message()
         if kind != _VERSION:
-            raise ConnectionEnded("the server does not speak SFTP")
+            raise ConnectionEnded("the server does not use SFTP")
         at = 4
         while at < len(body):
             name, at = _string(body, at)
@@ -177,7 +177,7 @@ class SftpConnection:
         if got == expected != _STATUS:
             return body
         if got != _STATUS:
-            raise ConnectionEnded("the server answers what is not understood")
+            raise ConnectionEnded("the server sent an invalid answer")
         (code,) = struct.unpack_from(">I", body)
         if code == _OK and expected == _STATUS:
             return body
@@ -193,7 +193,7 @@ class SftpConnection:
             (length,) = struct.unpack(">I", await self._reader.readexactly(4))
             if not 1 <= length <= _LONGEST:
                 # Whatever a login script prints arrives here as a length.
-                raise ConnectionEnded("the server does not speak SFTP")
+                raise ConnectionEnded("the server does not use SFTP")
             data = await self._reader.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise ConnectionEnded("the connection was lost") from error

@@ -32,7 +32,7 @@ const TROUBLES = {
   "bad file": "has a mistake in its file",
   "asks first": "asks first",
   "backs off": "backs off",
-  unheard: "is steered from outside, but nothing is heard",
+  unheard: "has an external controller that does not report",
 };
 
 export async function open(root, _, signal) {
