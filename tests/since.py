@@ -27,9 +27,9 @@ _NAME = re.compile(r"[\w.]+")
 _ALL = ("pyproject.toml", "requirements/", "tests/conftest.py", "Makefile", "tools/")
 #: Tests that read whole folders instead of importing them.
 _READERS = {
-    "docs/": ("tests/unit/test_docs.py", "tests/unit/test_public.py"),
-    "README.md": ("tests/unit/test_docs.py",),
-    "CHANGELOG.md": ("tests/unit/test_docs.py",),
+    "docs/": ("tests/unit/repository/test_docs.py", "tests/unit/repository/test_public.py"),
+    "README.md": ("tests/unit/repository/test_docs.py",),
+    "CHANGELOG.md": ("tests/unit/repository/test_docs.py",),
     "src/pilotage/web/": ("tests/acceptance/page/",),
 }
 

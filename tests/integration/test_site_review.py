@@ -16,7 +16,8 @@ from tests.sites import SITE, SRC, Farm
 
 WRITE = 'echo done > "$PILOTAGE_BASE/out.$0"'
 OUTPUT = {"out": "out.{job}"}
-#: What a broken or hostile program says in place of a frame; see tests/unit/test_site_review.py.
+#: What a broken or hostile program says in place of a frame; see
+#: tests/unit/batch/test_untrusted_site.py.
 HELLO = b'{"n":1,"ok":{"host":5}}'
 
 
