@@ -18,7 +18,7 @@ import pytest
 from pilotage.hub.project import Project
 from pilotage.pool import view
 from testbed.ports import free_port
-from tests.sites import PATIENCE, SITE, SRC, Farm
+from tests.rigs.cluster.batch_site import PATIENCE, SITE, SRC, Farm
 
 #: As COBalD's documentation has it, but quick, and with a pool of ours at the end.
 TAGS = """

@@ -20,9 +20,9 @@ from pilotage.edge import view
 from pilotage.store import connect
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
-from tests.edge import rig
-from tests.heard import Lane, Site, result, served
-from tests.programs import PATIENCE, end, until_ready
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.site_messages import Lane, Site, result, served
+from tests.suite.programs import PATIENCE, end, until_ready
 
 JOB = {"v": 1, "kind": "job", "site": "mira", "application": "sim", "parameters": {"events": 10}}
 #: As the slides of the original show it, with its comma.
@@ -239,14 +239,14 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
 
 @pytest.mark.slow
 def test_all_of_it_with_a_real_agent(tmp_path: Path, rabbit: Rabbit):
-    with rig.at_local(tmp_path / "site", rabbit) as edge, edge.up():
+    with edge_agent.at_local(tmp_path / "site", rabbit) as edge, edge.up():
         lane = Lane(rabbit)
         lane.exchange = edge.exchange
         alice, admin = (Person(tmp_path / one, lane, one) for one in ("alice", "hub"))
         with _up(admin):
             until(admin.heard)
             [heard] = admin.tell("site", "ls")[0]["sites"]
-            assert (heard["name"], heard["agent"]["speaker"]) == (edge.site, rig.AGENT)
+            assert (heard["name"], heard["agent"]["speaker"]) == (edge.site, edge_agent.AGENT)
             checks = admin.tell("site", "check", edge.site)[0]["checks"]
             verdicts = {one["name"]: one["verdict"] for one in checks}
             assert "bad" not in verdicts.values(), checks

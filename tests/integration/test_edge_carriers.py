@@ -21,10 +21,10 @@ from pilotage.project import tokens
 from pilotage.project.tokens import TokenScope
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
-from tests.edge import rig
-from tests.edge.ported import OVER, Ported, serving
-from tests.edge.rig import USER, Edge
-from tests.flowed import Hub, served
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.dialing_agent import OVER, Ported, serving
+from tests.rigs.broker.edge_agent import USER, Edge
+from tests.rigs.project.flow_hub import Hub, served
 
 
 class Both:
@@ -120,7 +120,7 @@ def test_one_agent_takes_jobs_from_a_broker_and_from_a_hub_each_its_own(
 ):
     hub, port = serving(tmp_path / "hub")
     named = {"url": f"http://127.0.0.1:{port}", "heartbeat": 1.0, "retry": 0.5, "site": "theirs"}
-    with rig.at_local(tmp_path / "site", rabbit, settings={"hubs": {"lab": named}}) as site:
+    with edge_agent.at_local(tmp_path / "site", rabbit, settings={"hubs": {"lab": named}}) as site:
         with hub._rig.project() as project, project.db.transaction() as db:
             now = project.clock.now()
             secret, _ = tokens.mint(

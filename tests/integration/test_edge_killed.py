@@ -16,10 +16,10 @@ from starlette.responses import Response
 from pilotage.base import crash
 from testbed.processes import Process
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
-from tests.edge import law, rig
-from tests.edge.rig import PATIENCE, Edge
-from tests.edge.whole import Whole
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import PATIENCE, Edge
+from tests.rigs.broker.whole_jobs import Whole
+from tests.rigs.cluster.web import Web, serving
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ HANDFUL = 4
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[Edge]:
     """Have one site for all; that much has happened there already is no excuse."""
-    with rig.at_local(tmp_path_factory.mktemp("killed") / "e", rabbit) as one:
+    with edge_agent.at_local(tmp_path_factory.mktemp("killed") / "e", rabbit) as one:
         yield one
 
 
@@ -61,7 +61,7 @@ def finish(edge: Edge, *keys: str) -> None:
     """Start it again, and see that all is well."""
     with edge.up():
         edge.wait_ended(*keys)
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
 
 
 # -- at every point --------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ def test_killed_after_it_obeyed(edge: Edge, whole: Whole):
         edge.wait_ended(stopped)
         edge.wait(lambda: [one["attempt"] for one in ends(edge, failed)] == [1, 2])
         edge.wait(lambda: all(edge.raw(f"status.{verb}") for verb in ("cancel", "retry")))
-    law.i1_started_once(edge)
-    law.i2_one_end_each(edge, [stopped])
+    invariants.i1_started_once(edge)
+    invariants.i2_one_end_each(edge, [stopped])
     assert edge.states([stopped]) == {stopped: "cancelled"}
     assert [one["attempt"] for one in ends(edge, failed)] == [1, 2]
     for verb in ("cancel", "retry"):
@@ -124,7 +124,7 @@ def test_killed_after_it_obeyed(edge: Edge, whole: Whole):
 
 
 def ends(edge: Edge, key: str) -> list[dict[str, object]]:
-    return [one for one in edge.statuses(key) if one["state"] in rig.FINAL]
+    return [one for one in edge.statuses(key) if one["state"] in edge_agent.FINAL]
 
 
 # -- in the midst of what takes long ---------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_killed_while_a_program_runs_beside_a_job(edge: Edge, whole: Whole, when
         assert not Process.of(int(first)).alive
         (marks / "go").touch()
         edge.wait_ended(*keys)
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
     mine.left(keys)
     assert not (marks / "twice").exists()
 

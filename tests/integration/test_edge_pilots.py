@@ -18,10 +18,10 @@ from pilotage.job.model import Command, JobSpec, NewJob, State
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.edge import rig, toml
-from tests.edge.ported import OVER, Ported, command, pair, serving
-from tests.edge.rig import ADMIN, PATIENCE, Edge
-from tests.flowed import Hub
+from tests.rigs.broker import edge_agent, toml
+from tests.rigs.broker.dialing_agent import OVER, Ported, command, pair, serving
+from tests.rigs.broker.edge_agent import ADMIN, PATIENCE, Edge
+from tests.rigs.project.flow_hub import Hub
 
 POOL = "burst"
 #: Quick, so that a test sees it grow and shrink.
@@ -151,7 +151,7 @@ def by_broker(root: Path, rabbit: Rabbit, slurm: Slurm) -> Iterator[Ordered]:
     url = f"https://127.0.0.1:{port}"
     # Pilots go through the agent, as where nodes have no way out of their own.
     relay = {"hub": url, "listen": f"127.0.0.1:{free_port()}"}
-    with rig.at_slurm(root / "site", rabbit, slurm, settings={"relay": relay}) as site:
+    with edge_agent.at_slurm(root / "site", rabbit, slurm, settings={"relay": relay}) as site:
         register(site, hubs=[url], users=[ADMIN])
         served = {"hub": {"host": "127.0.0.1", "port": port, "tls": "on"}, **_PILOTS}
         hub = Hub(root / "hub", site, settings=served)

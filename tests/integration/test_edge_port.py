@@ -22,8 +22,8 @@ from pilotage.flow.model import Flow, Step
 from pilotage.job.model import Command, State
 from pilotage.project.settings import port_folder
 from pilotage.store import connect
-from tests.edge.ported import OVER, Ported, command, pair
-from tests.flowed import Hub
+from tests.rigs.broker.dialing_agent import OVER, Ported, command, pair
+from tests.rigs.project.flow_hub import Hub
 
 _UPPER = {
     "argv": ["{source}", "{target}"],

@@ -23,7 +23,7 @@ from pilotage.hub.project import Project
 from pilotage.store import Writer, connect
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit, Rights
-from tests.heard import Lane, beat, say
+from tests.rigs.broker.site_messages import Lane, beat, say
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0

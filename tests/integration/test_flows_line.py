@@ -12,10 +12,10 @@ import pytest
 
 from pilotage.bus import wire
 from testbed.rabbit import Rabbit
-from tests.edge.outsider import Outsider
-from tests.flowed import Flow, Hub, Step
-from tests.heard import Lane
-from tests.scripted_site import Site, until
+from tests.rigs.broker.amqp_client import Outsider
+from tests.rigs.broker.scripted_site import Site, until
+from tests.rigs.broker.site_messages import Lane
+from tests.rigs.project.flow_hub import Flow, Hub, Step
 
 _names = itertools.count(1)
 

@@ -15,7 +15,7 @@ import pytest
 
 from pilotage.flow.model import Notify
 from testbed.certificates import Authority
-from tests.flowed import Flow, Hub, Step
+from tests.rigs.project.flow_hub import Flow, Hub, Step
 
 
 class Ear:

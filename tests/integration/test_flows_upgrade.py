@@ -14,9 +14,9 @@ from pilotage.flow import moves
 from pilotage.flow.model import Flow, NewFlow, Step
 from pilotage.store import connect, sqlite
 from testbed.rabbit import Rabbit
-from tests.flowed import Hub
-from tests.heard import Lane
-from tests.scripted_site import Site, until
+from tests.rigs.broker.scripted_site import Site, until
+from tests.rigs.broker.site_messages import Lane
+from tests.rigs.project.flow_hub import Hub
 
 #: The last version of the store in which such steps were messages of their own.
 OLD = 17

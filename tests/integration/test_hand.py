@@ -18,7 +18,7 @@ import pytest
 
 from pilotage.node import claim
 from pilotage.pilot import pack
-from tests.hands import PACKAGE, SOURCE, Hand, Place, wait_for
+from tests.rigs.node.login_helper import PACKAGE, SOURCE, Hand, Place, wait_for
 
 _PYTHONS = Path.home() / ".pyenv" / "versions"
 

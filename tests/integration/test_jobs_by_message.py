@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from testbed.rabbit import Rabbit
-from tests.edge.outsider import Outsider
-from tests.flowed import Hub
-from tests.heard import Lane
-from tests.scripted_site import until
+from tests.rigs.broker.amqp_client import Outsider
+from tests.rigs.broker.scripted_site import until
+from tests.rigs.broker.site_messages import Lane
+from tests.rigs.project.flow_hub import Hub
 
 _numbers = itertools.count(1)
 SETTINGS: dict[str, Any] = {

@@ -14,7 +14,7 @@ from pilotage.job.model import Call, JobSpec, NewJob, State
 from pilotage.match.turn import TurnRecords
 from pilotage.project import tokens
 from pilotage.store import Db
-from tests.links import Backroom, Caller, Node, backroom, end
+from tests.rigs.node.port_links import Backroom, Caller, Node, backroom, end
 
 HUGE = 2**70
 

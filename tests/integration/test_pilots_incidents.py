@@ -27,10 +27,10 @@ from pilotage.match.place import Place
 from pilotage.match.share import Shares
 from pilotage.project import tokens
 from pilotage.store import Db
-from tests import fleet, links
-from tests.fleet import RealHub, enrolled, running
-from tests.links import Backroom, Caller, backroom
-from tests.talk import Node, Talk, end
+from tests.rigs.node import port_links, real_hub
+from tests.rigs.node.port_links import Backroom, Caller, backroom
+from tests.rigs.node.real_hub import RealHub, enrolled, running
+from tests.rigs.node.scripted_pilot import Node, Talk, end
 
 #: Given up quickly; the test is then quick, too.
 _HASTY = 'heartbeat = "0.8s"\nlease = "4s"\nsandbox = "none"\n'
@@ -72,7 +72,7 @@ async def driven(tmp_path) -> AsyncIterator[Backroom]:
 
 async def _pass(hub: Backroom, leases: float) -> None:
     """Have time pass, and the hub look at its pilots."""
-    hub.later += leases * links.LEASE
+    hub.later += leases * port_links.LEASE
     await hub.round()
 
 
@@ -166,7 +166,7 @@ async def test_unusable_idle_slots_are_known_as_such_405_332(hub):
         ]  # fmt: skip
         said = await asyncio.to_thread(
             subprocess.run, command, check=True, capture_output=True,
-            env={"PYTHONPATH": str(fleet.SRC), "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": str(real_hub.SRC), "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
         (found,) = msgspec.json.decode(said.stdout)["jobs"]
         (reason,) = found["reasons"]
@@ -248,7 +248,7 @@ async def test_false_mass_drain_many_silent_pilots_are_the_network_and_nothing_i
     await driven.round()
     assert not _alarms(driven)
     for node, keys in zip(nodes, held, strict=True):
-        await node.sync(ended=[links.end(key) for key in keys])
+        await node.sync(ended=[port_links.end(key) for key in keys])
     assert {driven.job(job).state for job in jobs} == {State.DONE}
     assert {driven.job(job).attempt for job in jobs} == {1}
 
@@ -292,9 +292,9 @@ async def test_a_pilot_that_comes_back_late_changes_nothing(driven: Backroom):
     assert await second.sync() == [f"{job}.2"]
     found = await late.resume(Caller(driven), [f"{job}.1"])
     assert [one["key"] for one in found["stop"]] == [f"{job}.1"]
-    await late.sync(ended=[links.end(f"{job}.1")])
+    await late.sync(ended=[port_links.end(f"{job}.1")])
     assert (driven.job(job).state, driven.job(job).attempt) == (State.RUNNING, 2)
-    await second.sync(ended=[links.end(f"{job}.2", code=1)])
+    await second.sync(ended=[port_links.end(f"{job}.2", code=1)])
     # What counts is the attempt that was current.
     assert driven.job(job).state is State.FAILED
     assert [one.state for one in records.attempts(driven.db, job)] == ["lost", "failed"]
@@ -484,5 +484,5 @@ def _command(hub: RealHub, *words: str) -> bytes:
     command = [sys.executable, "-m", "pilotage", *words, "--project", str(hub.root)]
     return subprocess.run(
         command, check=True, capture_output=True,
-        env={"PYTHONPATH": str(fleet.SRC), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
+        env={"PYTHONPATH": str(real_hub.SRC), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
     ).stdout  # fmt: skip

@@ -13,7 +13,7 @@ from pilotage.job.model import State
 from pilotage.pool import service, view
 from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests.sites import PATIENCE, SITE, Farm, on_slurm
+from tests.rigs.cluster.batch_site import PATIENCE, SITE, Farm, on_slurm
 
 POOL = "burst"
 #: Quick, so that a test sees it grow and shrink.

@@ -16,8 +16,8 @@ from pilotage.job.model import Resources
 from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests.pooled import ANY, Condors, Pooled, Slurms
-from tests.sites import slurm_site, ssh_site
+from tests.rigs.cluster.batch_site import slurm_site, ssh_site
+from tests.rigs.cluster.pools import ANY, Condors, Pooled, Slurms
 
 #: PILOTAGE_POOLS=2000 has so many jobs; it takes some minutes.
 COUNT = int(os.environ.get("PILOTAGE_POOLS", "400"))

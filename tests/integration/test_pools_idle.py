@@ -17,8 +17,8 @@ from pilotage.match.facts import Explanation
 from pilotage.pilot import view
 from pilotage.pool import view as pool_view
 from pilotage.status.explain import JobExplainer
-from tests.pooled import Pooled
-from tests.sites import PATIENCE, SRC
+from tests.rigs.cluster.batch_site import PATIENCE, SRC
+from tests.rigs.cluster.pools import Pooled
 
 ASKED = 'pool == "burst"'
 

@@ -19,8 +19,8 @@ from pilotage.pilot import view
 from pilotage.pool import view as pool_view
 from testbed.lanes import Lanes
 from testbed.ports import free_port
-from tests import system
-from tests.sites import Farm
+from tests.rigs.cluster.batch_site import Farm
+from tests.suite import system
 
 #: Quick, so that a test sees it; patient with a machine on which payloads share the cores.
 POOL = """

@@ -9,7 +9,7 @@ import pytest
 from pilotage.hub.project import Project
 from pilotage.job.model import Resources, State
 from pilotage.pool import state
-from tests.pooled import Pooled
+from tests.rigs.cluster.pools import Pooled
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ from pilotage.hub.project import Project
 from testbed import processes
 from testbed.errors import NotUp
 from testbed.slurm import Slurm
-from tests.misbehaving.double import Misbehaving
-from tests.pooled import ANY, Pooled, PoolPilot
-from tests.sites import slurm_site
+from tests.rigs.cluster.batch_site import slurm_site
+from tests.rigs.cluster.misbehaving.double import Misbehaving
+from tests.rigs.cluster.pools import ANY, Pooled, PoolPilot
 
 pytestmark = pytest.mark.slow
 

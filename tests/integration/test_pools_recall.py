@@ -19,7 +19,7 @@ from pilotage.pool.pilots import PoolPilot, by_pool, ended, last
 from pilotage.pool.service import Pools
 from pilotage.pool.state import rows
 from pilotage.store import Db
-from tests.links import Backroom, Caller, Node, backroom, end
+from tests.rigs.node.port_links import Backroom, Caller, Node, backroom, end
 
 POOL = "burst"
 #: Drains what is not used at once, and calls back at once.

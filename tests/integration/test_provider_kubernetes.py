@@ -8,7 +8,7 @@ import pytest
 
 from testbed.kube import Box
 from testbed.ports import free_port
-from tests.sites import SITE, Farm
+from tests.rigs.cluster.batch_site import SITE, Farm
 
 pytestmark = [pytest.mark.needs("kubectl"), pytest.mark.slow]
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,10 @@ import pytest
 
 from pilotage.payload.sandbox import KINDS, THREATS, protects, words
 from pilotage.run import Launch, Started, Why
-from tests import hostile, system, wards
-from tests.scene import PROGRAMS, Scene, opened
-from tests.wards import PATIENCE
+from tests.rigs.node import hostile, sandbox_users
+from tests.rigs.node.sandbox import PROGRAMS, Scene, opened
+from tests.rigs.node.sandbox_users import PATIENCE
+from tests.suite import system
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("root", "setpriv", "useradd")]
 
@@ -28,9 +29,9 @@ SCRATCH = 48 << 20
 
 
 @pytest.fixture(scope="module")
-def ward() -> Iterator[wards.Ward]:
+def ward() -> Iterator[sandbox_users.Ward]:
     system.needs("root", "setpriv", "useradd")
-    with wards.ward() as made:
+    with sandbox_users.ward() as made:
         yield made
 
 
@@ -42,7 +43,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def scene(ward, kind, monkeypatch):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     return lambda: opened(ward, kind)
 
 

@@ -16,9 +16,9 @@ import pytest
 from pilotage.job.model import Allocation, Resources, Shape, State
 from testbed.rabbit import Rabbit
 from testbed.slurm import NODES, Slurm
-from tests import sites
-from tests.edge import law, rig
-from tests.edge.rig import Edge
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster import batch_site
 
 #: Until the reservation, in seconds.
 GAP_S = 420
@@ -79,7 +79,7 @@ def gap(slurm: Slurm) -> Iterator[Gap]:
 
 @pytest.fixture
 def edge(tmp_path: Path, rabbit: Rabbit, slurm: Slurm) -> Iterator[Edge]:
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm) as one:
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm) as one:
         one.programs.add("shape", TELLS, argv=["{nodes}"], limits=LIMITS)
         yield one
 
@@ -112,7 +112,7 @@ def test_a_job_from_afar_fits_itself_into_a_gap(edge: Edge, gap: Gap) -> None:
         assert "the most that can start at once" in told
         edge.control("cancel", keys=[large])
         edge.wait_ended(large)
-        law.holds(edge, [small])
+        invariants.holds(edge, [small])
 
 
 def test_the_shape_that_was_written_down_counts_after_a_crash(edge: Edge, gap: Gap) -> None:
@@ -120,7 +120,7 @@ def test_the_shape_that_was_written_down_counts_after_a_crash(edge: Edge, gap: G
     edge.introduce()
     edge.start(crash="site.intent", ready=False)
     key = ask(edge, nodes_least=1, time_least=60)
-    edge.process.wait(rig.PATIENCE)
+    edge.process.wait(edge_agent.PATIENCE)
     (why,) = [one for (one,) in edge.query(
         "SELECT body->'fit'->>'why' FROM submission WHERE state <> 'over'"
     )]  # fmt: skip
@@ -130,7 +130,7 @@ def test_the_shape_that_was_written_down_counts_after_a_crash(edge: Edge, gap: G
         edge.wait_ended(key)
     nodes, _, argument, given, _ = (edge.programs.place / "shape").read_text().split()
     assert (nodes, argument, given) == ("3", "3", "3")
-    law.holds(edge, [key])
+    invariants.holds(edge, [key])
 
 
 def test_a_job_that_is_tried_again_gets_a_new_shape(edge: Edge, gap: Gap) -> None:
@@ -160,7 +160,7 @@ def retried(edge: Edge, key: str) -> bool:
 
 
 def test_jobs_of_a_hub_share_a_gap(tmp_path: Path, slurm: Slurm, gap: Gap) -> None:
-    farm = sites.on_slurm(tmp_path / "p", slurm)
+    farm = batch_site.on_slurm(tmp_path / "p", slurm)
     farm.submit(
         2, more=f"echo $PILOTAGE_NODES $SLURM_JOB_NUM_NODES >> {tmp_path}/shapes", gate=True,
         via="batch", resources=Resources(cpus=4, time=float(MOST_S)),
@@ -183,7 +183,7 @@ def test_a_site_that_shows_nothing_is_asked_for_the_most(
     (tools / "sinfo").write_text("#!/bin/sh\nexit 1\n")
     (tools / "sinfo").chmod(0o755)
     batch = {"batch": {"path": [str(tools)]}}
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm, settings=batch) as edge, edge.up():
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm, settings=batch) as edge, edge.up():
         edge.programs.add("shape", TELLS, argv=["{nodes}"], limits=LIMITS)
         key = ask(edge, nodes_least=1, time_least=60)
         edge.wait_ended(key)

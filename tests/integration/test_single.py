@@ -17,7 +17,7 @@ import pytest
 
 from pilotage.node.login import program as login
 from pilotage.run.reports import read_evidence
-from tests.hands import PACKAGE, Place, wait_for
+from tests.rigs.node.login_helper import PACKAGE, Place, wait_for
 
 
 @pytest.fixture

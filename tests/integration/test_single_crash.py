@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.payload.starter import process
-from tests.hands import Hand, Place, wait_for
+from tests.rigs.node.login_helper import Hand, Place, wait_for
 
 #: Where the job dies, and how often its payload has then run.
 _POINTS = {

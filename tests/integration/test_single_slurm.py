@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.slurm import Slurm
-from tests.hands import Place, wait_for
+from tests.rigs.node.login_helper import Place, wait_for
 
 
 @pytest.fixture

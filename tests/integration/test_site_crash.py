@@ -13,8 +13,9 @@ from pilotage.base import crash
 from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import sites, suites
-from tests.sites import Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import Farm
+from tests.suite import suites
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ def check(farm: Farm, jobs: list[int]) -> None:
     if left(farm):
         # It may have ended before the site had been told.
         with farm.up():
-            deadline = time.monotonic() + sites.PATIENCE
+            deadline = time.monotonic() + batch_site.PATIENCE
             while left(farm) and time.monotonic() < deadline:
                 time.sleep(0.1)
     assert left(farm) == []
@@ -72,11 +73,11 @@ def shared(condor: Condor) -> Iterator[Path]:
 
 
 def on_slurm(root: Path, cluster: Slurm, count: int = FEW) -> Farm:
-    return sites.on_slurm(root, cluster, f"array = {max(2, count // 8)}")
+    return batch_site.on_slurm(root, cluster, f"array = {max(2, count // 8)}")
 
 
 def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, count: int = FEW) -> Farm:
-    return sites.on_condor(root, place, pool, sshd, f"array = {max(2, count // 8)}")
+    return batch_site.on_condor(root, place, pool, sshd, f"array = {max(2, count // 8)}")
 
 
 @pytest.mark.quick

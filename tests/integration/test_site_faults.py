@@ -18,8 +18,9 @@ from pilotage.hub.project import Project
 from pilotage.job.model import Allocation, Resources, State
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import programs, sites
-from tests.sites import Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import Farm
+from tests.suite import programs
 
 pytestmark = pytest.mark.slow
 #: A command that waits before it does something, and after that.
@@ -35,7 +36,7 @@ exit $code
 
 @pytest.fixture
 def farm(tmp_path: Path, slurm: Slurm) -> Farm:
-    made = sites.on_slurm(tmp_path / "p", slurm, 'allow = ["--nodelist", "--hold"]\n')
+    made = batch_site.on_slurm(tmp_path / "p", slurm, 'allow = ["--nodelist", "--hold"]\n')
     made.driven = True
     return made
 
@@ -139,7 +140,7 @@ def test_it_uses_more_memory_than_it_asked_for(farm: Farm) -> None:
 
 @pytest.mark.soak  # Slurm looks at wall time once in half a minute
 def test_it_uses_up_the_wall_time(tmp_path: Path, slurm: Slurm) -> None:
-    farm = sites.on_slurm(tmp_path / "p", slurm, '[defaults]\ntime = "1m"\n')
+    farm = batch_site.on_slurm(tmp_path / "p", slurm, '[defaults]\ntime = "1m"\n')
     (job,) = farm.submit(1, gate=True)
     with farm.up():
         farm.wait_ended(job)
@@ -184,7 +185,7 @@ def fill(folder: Path) -> None:
 
 
 def test_the_disk_there_is_full(farm: Farm, slurm: Slurm, small: Path) -> None:
-    farm.settings(sites.slurm_site(slurm), folder=str(small))
+    farm.settings(batch_site.slurm_site(slurm), folder=str(small))
     running = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
@@ -212,7 +213,7 @@ def far(tmp_path: Path, slurm: Slurm, sshd: Sshd) -> Iterator[Farm]:
         for name in ("sbatch", "squeue"):
             (tools / name).write_text(SLOW.format(place=place, name=name))
             (tools / name).chmod(0o755)
-        site = sites.ssh_site(sshd, sites.slurm_site(slurm, f'path = ["{tools}"]'))
+        site = batch_site.ssh_site(sshd, batch_site.slurm_site(slurm, f'path = ["{tools}"]'))
         yield Farm(tmp_path / "p", site, place=place, user=sshd.user)
 
 

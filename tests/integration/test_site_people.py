@@ -10,9 +10,9 @@ import pytest
 from pilotage.batch import records
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from tests import sites
-from tests.misbehaving.double import Misbehaving
-from tests.sites import SITE, Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import SITE, Farm
+from tests.rigs.cluster.misbehaving.double import Misbehaving
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def double(tmp_path: Path) -> Iterator[Misbehaving]:
 
 @pytest.fixture
 def farm(tmp_path: Path, double: Misbehaving) -> Farm:
-    return sites.on_double(tmp_path / "p", double.bin)
+    return batch_site.on_double(tmp_path / "p", double.bin)
 
 
 Act = Callable[[Project], object]

@@ -14,8 +14,9 @@ from pilotage.pilot import view
 from pilotage.pilot.model import PilotState
 from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests import sites, suites
-from tests.sites import PATIENCE, SITE, Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import PATIENCE, SITE, Farm
+from tests.suite import suites
 
 #: Pilots at each point: a few pass all points, one after another, in one project; more of them
 #: have a project of their own for each point.
@@ -77,7 +78,7 @@ def check(farm: Farm, slurm: Slurm, count: int) -> None:
 
 
 def on_slurm(root: Path, slurm: Slurm, count: int) -> Farm:
-    farm = sites.on_slurm(root, slurm, f"array = {count // 2}")
+    farm = batch_site.on_slurm(root, slurm, f"array = {count // 2}")
     (farm.root / "pilotage.toml").write_text(SETTINGS.format(port=free_port()))
     return farm
 

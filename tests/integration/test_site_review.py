@@ -12,7 +12,7 @@ import pytest
 
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from tests.sites import SITE, SRC, Farm
+from tests.rigs.cluster.batch_site import SITE, SRC, Farm
 
 WRITE = 'echo done > "$PILOTAGE_BASE/out.$0"'
 OUTPUT = {"out": "out.{job}"}

@@ -9,10 +9,10 @@ import pytest
 
 from pilotage.batch.submission import LINGER_S
 from pilotage.job.model import State
-from tests import sites
-from tests.misbehaving import faults
-from tests.misbehaving.double import Misbehaving
-from tests.sites import Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import Farm
+from tests.rigs.cluster.misbehaving import faults
+from tests.rigs.cluster.misbehaving.double import Misbehaving
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def double(tmp_path: Path) -> Iterator[Misbehaving]:
 
 @pytest.fixture
 def farm(tmp_path: Path, double: Misbehaving) -> Farm:
-    return sites.on_double(tmp_path / "p", double.bin)
+    return batch_site.on_double(tmp_path / "p", double.bin)
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["jobs", "arrays"])

@@ -16,7 +16,7 @@ import pytest
 from pilotage.base import durable, errors
 from pilotage.data.stage.model import Digest, Folder, Wanted
 from pilotage.data.stage.pull import Puller
-from tests.fars import Far
+from tests.rigs.cluster.staging_site import Far
 
 MIB = 1 << 20
 #: More cuts than anyone waits for.

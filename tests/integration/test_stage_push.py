@@ -15,7 +15,7 @@ from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.model import Digest
 from pilotage.data.stage.push import Pusher
 from pilotage.node.login import cache
-from tests.fars import Far
+from tests.rigs.cluster.staging_site import Far
 
 MIB = 1 << 20
 #: More cuts than anyone waits for.

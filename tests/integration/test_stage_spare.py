@@ -14,7 +14,7 @@ from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.model import Wanted
 from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
-from tests.fars import Far
+from tests.rigs.cluster.staging_site import Far
 
 
 @pytest.fixture

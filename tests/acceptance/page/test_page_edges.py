@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from pilotage.bus.model import Scheduler
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit
-from tests.browser import EVIL, Hub, Window, until, window
-from tests.heard import Lane, Site, served
+from tests.rigs.broker.site_messages import Lane, Site, served
+from tests.rigs.project.browser import EVIL, Hub, Window, until, window
 
 pytestmark = pytest.mark.needs("chromium")
 SICK = Scheduler(batch="slurm", well=False, text=f"slurmctld does not answer {EVIL}")

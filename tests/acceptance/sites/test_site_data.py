@@ -18,8 +18,8 @@ import pytest
 
 from pilotage.job.model import State
 from testbed.ssh import Sshd
-from tests import system
-from tests.acceptance.sites.desk import Desk, by_ssh
+from tests.rigs.project.command_line import Desk, by_ssh
+from tests.suite import system
 
 pytestmark = pytest.mark.slow
 

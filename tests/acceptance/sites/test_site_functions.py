@@ -11,8 +11,8 @@ import pytest
 
 import pilotage
 from pilotage.client import Client
-from tests import filed
-from tests.acceptance.sites.desk import PATIENCE, Desk, by_ssh
+from tests.rigs.project import file_calls
+from tests.rigs.project.command_line import PATIENCE, Desk, by_ssh
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +29,9 @@ def connected(desk: Desk) -> Iterator[Client]:
 
 
 def _works(desk: Desk) -> None:
-    filed.make(desk.root)
+    file_calls.make(desk.root)
     with connected(desk) as client:
-        filed.works(client, desk.root)
+        file_calls.works(client, desk.root)
         assert client.submit(abs, -3).result(PATIENCE) == 3
 
         def where():

@@ -6,8 +6,8 @@ import pytest
 
 from pilotage.job.model import State
 from testbed.ssh import Sshd
-from tests.acceptance.sites.desk import Desk, by_ssh
-from tests.terminal import typed
+from tests.rigs.project.command_line import Desk, by_ssh
+from tests.rigs.project.terminal import typed
 
 pytestmark = pytest.mark.slow
 

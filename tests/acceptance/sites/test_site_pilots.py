@@ -13,7 +13,7 @@ import pytest
 
 from testbed.network import Sites
 from testbed.slurm import Slurm
-from tests.acceptance.sites.desk import Desk
+from tests.rigs.project.command_line import Desk
 
 pytestmark = pytest.mark.slow
 

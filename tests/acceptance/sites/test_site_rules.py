@@ -13,7 +13,7 @@ import pytest
 from pilotage.job.model import State
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests.acceptance.sites.desk import Desk, by_ssh
+from tests.rigs.project.command_line import Desk, by_ssh
 
 pytestmark = pytest.mark.slow
 

@@ -34,14 +34,14 @@ from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import sites
-from tests.contract.transfer.web import serving
-from tests.edge import rig as edges
-from tests.edge import toml
-from tests.edge.outsider import Outsider
-from tests.edge.ported import Ported
-from tests.edge.rig import Edge
-from tests.flowed import Hub
+from tests.rigs.broker import edge_agent as edges
+from tests.rigs.broker import toml
+from tests.rigs.broker.amqp_client import Outsider
+from tests.rigs.broker.dialing_agent import Ported
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.web import serving
+from tests.rigs.project.flow_hub import Hub
 
 SRC = Path(__file__).parents[3] / "src"
 PATIENCE = 120.0
@@ -172,16 +172,16 @@ class Bed:
     def _write_sites(self, sshd: Sshd, stack: ExitStack) -> None:
         folder = _folder(self.root / "sites")
         here = f'folder = "{self._top}/slurm"\npython = "{self._python}"\n{_QUICK}'
-        (folder / "slurm.toml").write_text(sites.slurm_site(self.slurm, here))
+        (folder / "slurm.toml").write_text(batch_site.slurm_site(self.slurm, here))
         name = f"matrix-{secrets.token_hex(4)}"
         stack.callback(shutil.rmtree, sshd.user.home / name, ignore_errors=True)
-        there = sites.slurm_site(self.slurm, f'folder = "{name}"\n{_QUICK}')
-        (folder / "ssh.toml").write_text(sites.ssh_site(sshd, there))
+        there = batch_site.slurm_site(self.slurm, f'folder = "{name}"\n{_QUICK}')
+        (folder / "ssh.toml").write_text(batch_site.ssh_site(sshd, there))
         if self._condor is not None:
             place = _folder(self._shared / "htcondor")
             os.chown(place, sshd.user.uid, sshd.user.gid)
             there = f'folder = "{place}"\n{_QUICK}'
-            (folder / "htcondor.toml").write_text(sites.condor_site(self._condor, sshd, there))
+            (folder / "htcondor.toml").write_text(batch_site.condor_site(self._condor, sshd, there))
         (_folder(self.root / "pools") / f"{POOL}.toml").write_text(_POOL)
 
     def _end(self) -> None:

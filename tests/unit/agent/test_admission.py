@@ -20,16 +20,17 @@ from pilotage.base import errors
 from pilotage.batch.model import Defaults, Site
 from pilotage.job import template
 from pilotage.job.model import Command
-from tests import every, posted
 from tests.corpus import injection
+from tests.rigs.broker import agent_parts
+from tests.suite import every
 
-SETTINGS = posted.settings()
+SETTINGS = agent_parts.settings()
 
 
 def find(name: str) -> App:
     if name != "sim":
         raise errors.NotFound(f"there is no application `{name}`")
-    return posted.app()
+    return agent_parts.app()
 
 
 def judged(
@@ -51,7 +52,7 @@ def refused(sent: bytes, **more: Any) -> Refused:
 
 
 def test_a_job_becomes_a_batch_job_of_this_site():
-    sent = posted.body(nodes=2, tasks=4, queue="batch", project="atlas", wall_time=60,
+    sent = agent_parts.body(nodes=2, tasks=4, queue="batch", project="atlas", wall_time=60,
                        resources={"cpus": 1, "memory": 0}, options=["--exclusive"])  # fmt: skip
     spec = accepted(sent).spec
     assert (spec.site, spec.via) == ("mira", "batch")
@@ -64,39 +65,39 @@ def test_a_job_becomes_a_batch_job_of_this_site():
 
 def test_what_is_left_open_is_filled_in_before_anything_is_counted():
     limits = Limits(queues=("long", "short"), projects=("p",), time="30m")
-    found = accepted(posted.body(), app=posted.app(limits=limits))
+    found = accepted(agent_parts.body(), app=agent_parts.app(limits=limits))
     assert (found.job.queue, found.job.project, found.job.wall_time) == ("long", "p", 1800)
     assert found.queue == "long"
-    site = posted.settings(batch=Site(batch="local", defaults=Defaults(queue="usual")))
-    assert accepted(posted.body(), settings=site).queue == "usual"
+    site = agent_parts.settings(batch=Site(batch="local", defaults=Defaults(queue="usual")))
+    assert accepted(agent_parts.body(), settings=site).queue == "usual"
 
 
 def test_a_job_carries_inputs_where_its_application_or_its_hub_allows_it():
-    sent = posted.body(inputs=[{"path": "a", "content": "eA=="}])
-    dials = posted.settings(hub=Hub(url="https://hub.example.org:8420"))
-    plain, open_ = posted.app(), posted.app(staging=Staging(protocols=("message",)))
+    sent = agent_parts.body(inputs=[{"path": "a", "content": "eA=="}])
+    dials = agent_parts.settings(hub=Hub(url="https://hub.example.org:8420"))
+    plain, open_ = agent_parts.app(), agent_parts.app(staging=Staging(protocols=("message",)))
     assert refused(sent, app=plain).reason.startswith("`inputs[0].content` is given")
     assert accepted(sent, app=plain, settings=dials).job.inputs[0].content == "eA=="
     assert accepted(sent, app=open_).job.inputs[0].path == "a"
-    barred = posted.app(staging=Staging(protocols=("https",)))
+    barred = agent_parts.app(staging=Staging(protocols=("https",)))
     assert "neither `message` nor `hub`" in refused(sent, app=barred, settings=dials).reason
 
 
 def test_the_same_key_of_two_users_is_two_jobs():
-    sent = posted.body(key="k")
+    sent = agent_parts.body(key="k")
     assert accepted(sent).key.digits != accepted(sent, user="bob").key.digits
-    assert accepted(sent).key == accepted(posted.body(key="k")).key
+    assert accepted(sent).key == accepted(agent_parts.body(key="k")).key
 
 
 @pytest.mark.parametrize("field", ["user", "owner", "username", "state", "scheduler_id"])
 def test_a_message_cannot_say_whose_it_is_or_where_it_stands(field: str):
-    found = refused(posted.body(**{field: "root"}))
+    found = refused(agent_parts.body(**{field: "root"}))
     assert found.code == "unreadable"
     assert field in found.reason
 
 
 def test_without_a_name_nobody_is_believed():
-    assert refused(posted.body(), user="").code == "no_user"
+    assert refused(agent_parts.body(), user="").code == "no_user"
 
 
 @pytest.mark.parametrize(
@@ -119,26 +120,26 @@ def test_without_a_name_nobody_is_believed():
 def test_what_is_not_allowed_is_refused_with_the_reason(
     more: dict[str, Any], code: str, words: str
 ):
-    found = refused(posted.body(**more))
+    found = refused(agent_parts.body(**more))
     assert found.code == code
     assert words in found.reason
 
 
 def test_all_reasons_are_told_at_once():
-    found = refused(posted.body(nodes=5, tasks=100, reply="job.mira"))
+    found = refused(agent_parts.body(nodes=5, tasks=100, reply="job.mira"))
     assert all(word in found.reason for word in ("nodes", "tasks", "reply"))
 
 
 def test_replies_go_where_the_site_lets_them():
     bus = Bus(url="amqps://x/", replies=("status.*", "argo.**"))
-    one = posted.settings(bus=bus)
+    one = agent_parts.settings(bus=bus)
     for topic in ("status.alice", "argo.a.b"):
-        assert accepted(posted.body(reply=topic), settings=one).job.reply == topic
-    assert refused(posted.body(reply="status.a.b"), settings=one).code == "denied"
+        assert accepted(agent_parts.body(reply=topic), settings=one).job.reply == topic
+    assert refused(agent_parts.body(reply="status.a.b"), settings=one).code == "denied"
 
 
 def test_a_chain_is_for_a_hub_and_its_sender_hears_so():
-    job = json.loads(posted.body())
+    job = json.loads(agent_parts.body())
     chain = {"v": 1, "kind": "chain", "key": "c", "jobs": [job], "reply": "status.x"}
     found = refused(json.dumps(chain).encode())
     assert found.code == "wrong_kind"
@@ -158,7 +159,7 @@ def test_what_is_no_job_is_no_job(kind: str):
 
 
 def test_who_sent_what_nobody_understands_can_know_it_again():
-    found = refused(posted.body(key="k7", job_id=5, reply="status.me", nodes=0))
+    found = refused(agent_parts.body(key="k7", job_id=5, reply="status.me", nodes=0))
     assert found.job is not None
     assert (found.job.key, found.job.job_id, found.job.reply) == ("k7", 5, "status.me")
     theirs = refused(json.dumps({"application": "sim", "job_id": 9, "state": "RUNNING"}).encode())
@@ -189,13 +190,13 @@ FIELDS = ("name", "description", "key", "queue", "project", "reply", "config", "
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_text_becomes_a_template_or_a_command(field: str):
     for value in injection.VALUES:
-        found = judged(posted.body(**{field: value}))
+        found = judged(agent_parts.body(**{field: value}))
         if isinstance(found, Refused):
             assert found.reason
             continue
         spec = found.spec
         assert isinstance(spec.recipe, Command)
-        assert template.argv(spec.recipe.argv, {}) == [posted.TRUE]
+        assert template.argv(spec.recipe.argv, {}) == [agent_parts.TRUE]
         assert template.render(spec.name, {}) == found.job.application
         assert spec.allocation.queue == found.job.queue
         assert not spec.params
@@ -214,7 +215,7 @@ def test_an_application_is_read_anew_when_its_file_changes(tmp_path: Path):
     registry = Registry(tmp_path)
     with pytest.raises(errors.NotFound):
         registry.find("sim")
-    files.write(tmp_path, "sim", posted.app())
+    files.write(tmp_path, "sim", agent_parts.app())
     first = registry.find("sim")
     assert registry.find("sim") is first
     files.switch(tmp_path, "sim", enabled=False)
@@ -225,11 +226,11 @@ def test_an_application_is_read_anew_when_its_file_changes(tmp_path: Path):
 
 
 def test_a_file_that_others_may_write_describes_nothing(tmp_path: Path):
-    file = files.write(tmp_path, "sim", posted.app())
+    file = files.write(tmp_path, "sim", agent_parts.app())
     file.chmod(0o666)
     with pytest.raises(errors.ConfigError, match="written by others"):
         Registry(tmp_path).find("sim")
-    verdict = admission.judge(posted.body(), "alice", Registry(tmp_path).find, SETTINGS)
+    verdict = admission.judge(agent_parts.body(), "alice", Registry(tmp_path).find, SETTINGS)
     assert isinstance(verdict, Refused)
     assert str(tmp_path) not in verdict.reason
 

@@ -15,8 +15,8 @@ from pilotage.agent.app import hosts, policy
 from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
 from pilotage.bus.model import Input, Job, Output, Resources
 from pilotage.data.transfer import allow
-from tests import every
 from tests.corpus import injection
+from tests.suite import every
 
 APP = App(
     executable="/bin/sim", sha256="0" * 64, users=("CN=*,O=atlas",), env_allow=("OMP_NUM_THREADS",),

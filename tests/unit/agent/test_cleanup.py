@@ -20,7 +20,7 @@ from pilotage.job.model import State
 from pilotage.job.records import Selection
 from pilotage.job.retry import Next
 from pilotage.store import Writer, connect
-from tests.staged import ALICE, Edge
+from tests.rigs.broker.agent_without_bus import ALICE, Edge
 
 DAY = 86_400.0
 

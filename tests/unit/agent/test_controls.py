@@ -21,20 +21,20 @@ from pilotage.bus import wire
 from pilotage.bus.model import Answer, Follow, Wanted
 from pilotage.job.model import State
 from pilotage.testing.bus import MemoryBus
-from tests import posted
 from tests.corpus import injection
-from tests.posted import Store, control
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store, control
 from tests.unit.agent.test_admission import judged
 
-SETTINGS = posted.settings()
+SETTINGS = agent_parts.settings()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with posted.store(tmp_path, sim=posted.app()) as made:
+    with agent_parts.store(tmp_path, sim=agent_parts.app()) as made:
         for user in ("alice", "bob"):
             for key in ("k1", "k2"):
-                body = posted.body(key=key)
+                body = agent_parts.body(key=key)
                 one = Arrival(user, "job.mira", body, judged(body, user=user))
                 made.writer.do(partial(enter, arrivals=[one], settings=SETTINGS, now=1.0))
         yield made
@@ -44,7 +44,7 @@ def obeyed(
     store: Store, sent: bytes, user: str = "alice", *, again: bool = False,
     settings: Settings = SETTINGS,
 ) -> Obeyed:  # fmt: skip
-    one = posted.message(sent, user, again=again)
+    one = agent_parts.message(sent, user, again=again)
     return store.writer.do(lambda db: obey(db, one, settings, 5.0))
 
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_said_of_each_job(store: Store):
 
 
 def test_what_is_released_waits_for_room_as_all_others(store: Store):
-    few = posted.settings(limits=Limits(user=1))
+    few = agent_parts.settings(limits=Limits(user=1))
     answer(store, control("hold", jobs=[1]))
     found = answer(store, control("release", jobs=[1]), settings=few)
     assert found.results[0].state == "waiting"
@@ -159,7 +159,7 @@ def test_the_answer_goes_where_replies_may_go(store: Store):
     "sent, user",
     [
         (b"", "alice"), (b"{}", "alice"), (control("cancel"), "alice"),
-        (control("erase", jobs=[1]), "alice"), (posted.body(), "alice"),
+        (control("erase", jobs=[1]), "alice"), (agent_parts.body(), "alice"),
         (control("cancel", jobs=[1], site="other"), "alice"), (control("cancel", jobs=[1]), ""),
         (control("cancel", jobs=[1], user="alice"), "bob"),
         *((raw, "boss") for raw in injection.RAW),

@@ -35,8 +35,8 @@ from pilotage.job import moves, retry
 from pilotage.job import records as jobs
 from pilotage.job.model import State
 from pilotage.testing.clock import ManualClock
-from tests import posted
-from tests.posted import Store
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store
 
 HEAD = 'site = "mira"\n[batch]\nbatch = "slurm"\n'
 BUS = '[bus]\nurl = "amqps://broker:5671/"\n'
@@ -47,7 +47,7 @@ TWO = {
     "lab": Hub(url="https://lab:8420", user="lab"),
     "group": Hub(url="https://group:8420", user="group", site="theirs"),
 }
-SETTINGS = posted.settings(hubs=TWO)
+SETTINGS = agent_parts.settings(hubs=TWO)
 
 
 def parse(*tables: str, hub: str = "") -> Settings:
@@ -154,13 +154,15 @@ def judged(
     carrier: str, user: str, made: Settings = SETTINGS, app: App | None = None, **more: Any
 ) -> Accepted | Refused:
     one = made.by(carrier)
-    known = app or posted.app()
-    return admission.judge(posted.body(**{"site": one.site, **more}), user, lambda _: known, one)
+    known = app or agent_parts.app()
+    return admission.judge(
+        agent_parts.body(**{"site": one.site, **more}), user, lambda _: known, one
+    )
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with posted.store(tmp_path, sim=posted.app()) as made:
+    with agent_parts.store(tmp_path, sim=agent_parts.app()) as made:
         yield made
 
 
@@ -198,8 +200,8 @@ def sent(store: Store, carrier: str) -> list[Any]:
 
 def control(store: Store, carrier: str, user: str, verb: str, **more: Any) -> Obeyed:
     one = SETTINGS.by(carrier)
-    body = posted.control(verb, **{"site": one.site, **more})
-    said = Message(f"control.{one.site}", body, "", 1, posted.nobody, user)
+    body = agent_parts.control(verb, **{"site": one.site, **more})
+    said = Message(f"control.{one.site}", body, "", 1, agent_parts.nobody, user)
     return store.writer.do(lambda db: obey(db, said, one, 5.0))
 
 
@@ -232,9 +234,14 @@ def test_a_hub_knows_its_own_jobs_alone(store: Store):
 
 
 def test_draining_is_of_the_one_site_whatever_a_hub_calls_it(store: Store):
-    bosses = posted.settings(hubs=TWO, admins=("group",)).by("group")
+    bosses = agent_parts.settings(hubs=TWO, admins=("group",)).by("group")
     said = Message(
-        "control.theirs", posted.control("drain", site="theirs"), "", 1, posted.nobody, "group"
+        "control.theirs",
+        agent_parts.control("drain", site="theirs"),
+        "",
+        1,
+        agent_parts.nobody,
+        "group",
     )
     answer = json.loads(store.writer.do(lambda db: obey(db, said, bosses, 5.0)).answers[0])
     assert (answer["site"], answer["draining"]) == ("theirs", True)
@@ -274,7 +281,7 @@ def test_what_waits_for_a_hub_that_is_not_named_any_more_is_cancelled(store: Sto
 
     store.writer.do(runs)
     assert store.writer.do(lambda db: pilots.cancel_unserved(db, SETTINGS, 2.0)) == 0
-    one = posted.settings(hubs={"group": TWO["group"]})
+    one = agent_parts.settings(hubs={"group": TWO["group"]})
     assert store.writer.do(lambda db: pilots.cancel_unserved(db, one, 2.0)) == 1
     found = {job.id: (job.owner, job.state) for job in store.jobs()}
     assert found == {
@@ -308,7 +315,7 @@ def test_pilots_of_each_hub_are_counted(store: Store):
 
 # -- a batch system behind SSH ---------------------------------------------------------------------
 
-FAR = posted.settings(hubs=TWO, batch=Site(batch="slurm", host="login"))
+FAR = agent_parts.settings(hubs=TWO, batch=Site(batch="slurm", host="login"))
 
 
 def test_behind_ssh_there_are_pilots_alone():
@@ -323,10 +330,12 @@ def test_pilots_come_through_the_login_node_that_the_agent_reaches_by_ssh():
     urls = [one.url for one in TWO.values()]
     assert work.ways(SETTINGS) == ()
     assert work.ways(FAR) == tuple(Way(one, "127.0.0.1:0") for one in urls)
-    direct = posted.settings(hubs=TWO, batch=Site(batch="slurm", host="login", link="direct"))
+    direct = agent_parts.settings(hubs=TWO, batch=Site(batch="slurm", host="login", link="direct"))
     assert work.ways(direct) == ()
     named = {**TWO, "lab": Hub(url=urls[0], user="lab", relay="10.0.0.1:8421", proxy="http://p:1")}
-    assert work.ways(posted.settings(hubs=named)) == (Way(urls[0], "10.0.0.1:8421", "http://p:1"),)
+    assert work.ways(agent_parts.settings(hubs=named)) == (
+        Way(urls[0], "10.0.0.1:8421", "http://p:1"),
+    )
 
 
 class Doors:

@@ -15,15 +15,15 @@ from pilotage.agent.ingest import Ingest
 from pilotage.agent.registry import Registry
 from pilotage.store import Db
 from pilotage.testing.bus import MemoryBus
-from tests import posted
-from tests.posted import Store
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store
 
-SETTINGS = posted.settings()
+SETTINGS = agent_parts.settings()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with posted.store(tmp_path, sim=posted.app()) as made:
+    with agent_parts.store(tmp_path, sim=agent_parts.app()) as made:
         yield made
 
 
@@ -52,14 +52,14 @@ async def test_one_that_nobody_foresaw_keeps_no_other_away(
         pass
     for at in range(5):
         name = "poison" if at == 2 else "usual"
-        await bus.publish("job.mira", posted.body(key=f"k{at}", name=name), heard=True)
+        await bus.publish("job.mira", agent_parts.body(key=f"k{at}", name=name), heard=True)
     one = Ingest(bus, store.writer, Registry(store.root), lambda: SETTINGS, _now, _nothing)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(one.run, "job.mira", "")
         with anyio.fail_after(60):
             while len(store.jobs()) < 4 or not _refused(store.db):  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.01)
-            await bus.publish("job.mira", posted.body(key="late"), heard=True)
+            await bus.publish("job.mira", agent_parts.body(key="late"), heard=True)
             while len(store.jobs()) < 5:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()

@@ -23,8 +23,8 @@ from pilotage.job import records as jobs
 from pilotage.job.model import Job, State
 from pilotage.job.retry import Next
 from pilotage.store import Db
-from tests import posted
-from tests.posted import Store
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store
 
 USERS, QUEUES = ("alice", "bob", "carol"), ("", "long", "short")
 GROUPS = st.tuples(st.sampled_from(USERS), st.sampled_from(QUEUES))
@@ -79,14 +79,14 @@ def test_no_limit_means_any_number():
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with posted.store(tmp_path, sim=posted.app()) as made:
+    with agent_parts.store(tmp_path, sim=agent_parts.app()) as made:
         yield made
 
 
 def post(db: Db, key: str, user: str, queue: str, limits: Limits) -> None:
-    known = posted.settings(limits=limits)
-    body = posted.body(key=key, queue=queue)
-    verdict = judge(body, user, lambda _: posted.app(), known)
+    known = agent_parts.settings(limits=limits)
+    body = agent_parts.body(key=key, queue=queue)
+    verdict = judge(body, user, lambda _: agent_parts.app(), known)
     enter(db, [Arrival(user, "job.mira", body, verdict)], known, 1.0)
 
 
@@ -132,7 +132,7 @@ def going(store: Store) -> Counter[tuple[str, str]]:
 @settings(max_examples=60, deadline=None)
 @given(STEPS, LIMITS)
 def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: Limits):
-    with posted.store(tmp_path_factory.mktemp("s")) as store:
+    with agent_parts.store(tmp_path_factory.mktemp("s")) as store:
         for at, (verb, (user, queue), pick) in enumerate(steps):
             known = store.jobs()
             if verb == "post":
@@ -151,7 +151,7 @@ def test_no_limit_is_passed_whatever_people_do(tmp_path_factory, steps, limits: 
 
 
 def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
-    known = posted.settings(limits=Limits(user=1))
+    known = agent_parts.settings(limits=Limits(user=1))
     poked = anyio.Event()
 
     async def story() -> None:
@@ -173,7 +173,7 @@ def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
 
 
 def test_a_look_takes_as_long_with_many_jobs_as_with_few(store: Store):
-    known = posted.settings(limits=Limits(user=1))
+    known = agent_parts.settings(limits=Limits(user=1))
     for at in range(400):
         user = USERS[at % 2]
         # All of them in a few transactions.

@@ -25,11 +25,11 @@ from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.outcome import Cause
 from pilotage.testing.bus import MemoryBus
-from tests import posted
-from tests.posted import Store
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store
 from tests.unit.agent.test_admission import judged
 
-SETTINGS = posted.settings()
+SETTINGS = agent_parts.settings()
 
 
 def word(state: str, step: str = "run", reason: str = "", attempt: int = 1, **more: Any) -> Word:
@@ -154,7 +154,7 @@ class Weak(MemoryBus):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with posted.store(tmp_path, sim=posted.app()) as made:
+    with agent_parts.store(tmp_path, sim=agent_parts.app()) as made:
         yield made
 
 
@@ -164,7 +164,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def post(store: Store, count: int, **more: Any) -> None:
-    bodies = [posted.body(key=f"k{at}", **more) for at in range(count)]
+    bodies = [agent_parts.body(key=f"k{at}", **more) for at in range(count)]
     arrivals = [Arrival("alice", "job.mira", one, judged(one)) for one in bodies]
     store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
 
@@ -213,7 +213,7 @@ async def test_each_job_is_told_in_order_and_nothing_is_lost(store: Store, every
 
 async def test_one_topic_that_is_full_does_not_keep_the_others(store: Store):
     post(store, 600, reply="status.full")
-    bodies = [posted.body(key="other")]
+    bodies = [agent_parts.body(key="other")]
     arrivals = [Arrival("alice", "job.mira", one, judged(one)) for one in bodies]
     store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
     bus = Weak()
@@ -244,7 +244,7 @@ async def test_one_that_failed_is_tried_again_however_much_else_there_is_to_say(
                 await store.writer.run(lambda db: records.tell(db, 2, 1.0))
 
     post(store, 1, reply="status.full")
-    other = posted.body(key="other")
+    other = agent_parts.body(key="other")
     arrivals = [Arrival("alice", "job.mira", other, judged(other))]
     store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
     bus = Busy()
@@ -374,7 +374,7 @@ async def test_a_heartbeat_that_was_not_delivered_is_tried_again_soon(
     monkeypatch.setattr(connection, "_AGAIN_S", 0.01)
     bus = Weak()
     bus.every, bus._count = 2, 1
-    rarely = posted.settings(heartbeat="1h", bus=Bus(url="amqps://x/", beat="beat.here"))
+    rarely = agent_parts.settings(heartbeat="1h", bus=Bus(url="amqps://x/", beat="beat.here"))
 
     async def facts() -> Heartbeat:
         return Heartbeat(site="mira", time=1.0, version="1")
@@ -390,7 +390,7 @@ async def test_a_heartbeat_that_was_not_delivered_is_tried_again_soon(
 
 async def test_a_heart_beats_at_once_and_on_though_the_bus_was_away():
     bus, beats = Weak(), []
-    often = posted.settings(heartbeat="20ms", bus=Bus(url="amqps://x/", beat="beat.here"))
+    often = agent_parts.settings(heartbeat="20ms", bus=Bus(url="amqps://x/", beat="beat.here"))
     bus.every = 2
 
     async def facts() -> Heartbeat:

@@ -22,23 +22,23 @@ from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
-from tests import posted
-from tests.posted import Store
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store
 
 URL = "https://hub.example.org:8420"
 SECRET = "pil_e_" + "s" * 43
 ORDER = {"secret": SECRET, "name": "mira-7", "hub": URL, "vouch": "-----BEGIN\n", "idle": 60.0}
 LIMITS = Limits(maximum=8, cpus=4, time="2h", queues=("batch",), projects=("p",), memory="8G")
 PILOT = App(takes="pilot", hubs=(URL,), limits=LIMITS)
-SETTINGS = posted.settings()
-DIALS = posted.settings(bus=Bus(), hub=Hub(url="https://here:1", ca=""))
+SETTINGS = agent_parts.settings()
+DIALS = agent_parts.settings(bus=Bus(), hub=Hub(url="https://here:1", ca=""))
 
 
 def body(number: int = 7, config: object = ORDER, **more: Any) -> bytes:
     """Return the order of a pilot as a hub sends it."""
     text = config if isinstance(config, str) else json.dumps(config)
     told = {"application": "pilot", "key": f"abcd.pilot.{number}", "config": text, **more}
-    return posted.body(**told)
+    return agent_parts.body(**told)
 
 
 def judged(
@@ -68,14 +68,14 @@ def test_the_application_is_a_file_with_limits():
     app = files.parse(source, "pilot", Path("pilot.toml"))
     assert (app.limits.maximum, app.programs()) == (64, {})
     assert "maximum = 64" in files.text("pilot", app)
-    assert "maximum" not in files.text("sim", posted.app())
+    assert "maximum" not in files.text("sim", agent_parts.app())
 
 
 @pytest.mark.parametrize(
     "name, app, at",
     [
         ("pilots", PILOT, ("takes",)),
-        ("pilot", posted.app(), ("takes",)),
+        ("pilot", agent_parts.app(), ("takes",)),
         ("pilot", App(takes="pilot"), ("limits", "maximum")),
         ("pilot", App(takes="pilot", limits=Limits(maximum=-1)), ("limits", "maximum")),
         ("pilot", App(takes="pilot", limits=Limits(maximum=1, nodes=2)), ("limits", "nodes")),
@@ -91,8 +91,8 @@ def test_the_application_is_a_file_with_limits():
         ("pilot", App(takes="pilot", limits=LIMITS, env_allow=("A",)), ("env_allow",)),
         ("pilot", App(takes="pilot", limits=LIMITS, hubs=("--insecure",)), ("hubs",)),
         ("pilot", App(takes="pilot", limits=LIMITS, hubs=("https://h/ --ca x",)), ("hubs",)),
-        ("sim", posted.app(hubs=(URL,)), ("hubs",)),
-        ("sim", posted.app(limits=Limits(maximum=4)), ("limits", "maximum")),
+        ("sim", agent_parts.app(hubs=(URL,)), ("hubs",)),
+        ("sim", agent_parts.app(limits=Limits(maximum=4)), ("limits", "maximum")),
     ],
 )
 def test_what_its_file_cannot_say(name: str, app: App, at: tuple[str, ...]):
@@ -175,7 +175,7 @@ def test_pilots_go_to_hubs_that_the_administrator_named():
     stranger = {**ORDER, "hub": "https://evil.example.org:8420"}
     assert "`hubs` in apps/pilot.toml" in refused(body(config=stranger))
     assert "`hubs` in apps/pilot.toml" in refused(body(), app=App(takes="pilot", limits=LIMITS))
-    slurm = posted.settings(batch=Site(batch="slurm"))
+    slurm = agent_parts.settings(batch=Site(batch="slurm"))
     plain = App(takes="pilot", hubs=("http://h:1",), limits=LIMITS)
     order = body(config={**ORDER, "hub": "http://h:1"})
     assert "use https" in refused(order, app=plain, settings=slurm)
@@ -209,7 +209,7 @@ def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret():
     batch = Site(
         batch="slurm", python="/usr/bin/python3", readable=("/cvmfs",), cache_folder="/scratch/c"
     )
-    settings = posted.settings(batch=batch)
+    settings = agent_parts.settings(batch=batch)
     argv = pilots.command(PILOT, job, settings, "/s/bin/1.pyz", "direct").argv
     assert argv == (
         "/usr/bin/python3", "/s/bin/1.pyz", "--hub", URL, "--link", "direct", "--secret-file",
@@ -223,13 +223,13 @@ def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret():
 
 
 def test_pilots_go_through_the_relay_of_the_agent():
-    through = posted.settings(relay=Relay(hub=f"{URL}/", listen="10.0.0.1:8421"))
+    through = agent_parts.settings(relay=Relay(hub=f"{URL}/", listen="10.0.0.1:8421"))
     assert pilots.link(through, URL) == "relay:10.0.0.1:8421"
     assert pilots.link(through, "https://other:1") == "direct"
     batch = Site(batch="local", login="login1")
-    anywhere = posted.settings(relay=Relay(hub=URL, listen="0.0.0.0:8421"), batch=batch)
+    anywhere = agent_parts.settings(relay=Relay(hub=URL, listen="0.0.0.0:8421"), batch=batch)
     assert pilots.link(anywhere, URL) == "relay:login1:8421"
-    own = posted.settings(bus=Bus(), hub=Hub(url=URL, relay="10.0.0.2:8421"))
+    own = agent_parts.settings(bus=Bus(), hub=Hub(url=URL, relay="10.0.0.2:8421"))
     assert pilots.link(own, URL) == "relay:10.0.0.2:8421"
 
 
@@ -266,7 +266,7 @@ def states(store: Store) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with posted.store(tmp_path) as made:
+    with agent_parts.store(tmp_path) as made:
         yield made
 
 
@@ -313,7 +313,7 @@ def test_a_flood_of_orders_is_refused(store: Store):
 
 
 def test_limits_of_all_jobs_hold_for_pilots_too(store: Store):
-    few = posted.settings(limits=Caps(jobs=1))
+    few = agent_parts.settings(limits=Caps(jobs=1))
     post(store, body(1), body(2))
     assert settle(store, settings=few) == 1
     assert states(store)[1][0] == "waiting"
@@ -325,14 +325,14 @@ def test_each_place_goes_to_the_hub_that_has_least_of_its_maximum(store: Store):
     app = App(takes="pilot", hubs=(URL,), limits=LIMITS, user=own)
     post(store, *(body(one) for one in range(1, 5)), user="small", app=app)
     post(store, *(body(one) for one in range(1, 5)), user="large", app=app)
-    settings = posted.settings(limits=Caps(jobs=4))
+    settings = agent_parts.settings(limits=Caps(jobs=4))
     settle(store, app, settings)
     going = [one.owner for one in store.jobs() if one.state is State.QUEUED]
     assert (going.count("large"), going.count("small")) == (3, 1)
 
 
 def test_a_hub_that_has_less_gets_the_place_of_one_that_only_waits(store: Store):
-    settings = posted.settings(limits=Caps(jobs=4))
+    settings = agent_parts.settings(limits=Caps(jobs=4))
     post(store, *(body(one) for one in range(1, 5)), user="first")
     assert settle(store, settings=settings) == 4
     post(store, body(1), user="second")
@@ -352,7 +352,7 @@ def test_what_is_over_keeps_no_secret(store: Store):
 
 
 def test_orders_of_a_hub_that_is_away_wait_and_take_no_place(store: Store):
-    settings = posted.settings(limits=Caps(jobs=4))
+    settings = agent_parts.settings(limits=Caps(jobs=4))
     post(store, *(body(one) for one in range(1, 5)), user="lab")
     assert settle(store, settings=settings) == 4
     post(store, body(1), user="gone")
@@ -378,7 +378,7 @@ def test_orders_wait_while_the_application_is_disabled_or_gone(store: Store):
 
 
 def test_other_jobs_are_not_pilots(store: Store):
-    arrival = Arrival("a", "job.mira", b"", judged(posted.body(), posted.app(), user="a"))
+    arrival = Arrival("a", "job.mira", b"", judged(agent_parts.body(), agent_parts.app(), user="a"))
     store.writer.do(lambda db: enter(db, [arrival], SETTINGS, 1.0))
     assert settle(store) == 0
     assert jobs.get(store.db, 1).state is State.QUEUED

@@ -13,7 +13,7 @@ from pilotage.agent import connection, process, settings, status
 from pilotage.agent.live_settings import Followed
 from pilotage.base import errors
 from pilotage.bus.model import Heartbeat
-from tests import posted
+from tests.rigs.broker import agent_parts
 
 PLAIN = """\
 site = "mira"
@@ -148,7 +148,7 @@ def test_a_password_is_shown_to_nobody(tmp_path):
 def test_whose_jobs_come_by_a_topic_counts_at_once():
     def asked(user: str) -> object:
         bus = settings.Bus(url="amqps://b/", jobs={"mira": user})
-        return connection.spoken(posted.settings(bus=bus))
+        return connection.spoken(agent_parts.settings(bus=bus))
 
     assert asked("argo") == asked("argo")
     assert asked("argo") != asked("")

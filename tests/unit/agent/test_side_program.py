@@ -12,7 +12,7 @@ import pytest
 
 from pilotage.agent import aside
 from pilotage.base import errors
-from tests.hands import wait_for
+from tests.rigs.node.login_helper import wait_for
 
 
 @pytest.fixture

@@ -22,16 +22,16 @@ from pilotage.job import bulk, moves, purge, retry
 from pilotage.job import records as jobs
 from pilotage.job.bulk import EndedJob
 from pilotage.job.model import State
-from tests import posted
-from tests.posted import Store
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store
 
-SETTINGS = posted.settings()
+SETTINGS = agent_parts.settings()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    few = posted.app(limits=Limits(jobs=2))
-    with posted.store(tmp_path, sim=posted.app(), few=few) as made:
+    few = agent_parts.app(limits=Limits(jobs=2))
+    with agent_parts.store(tmp_path, sim=agent_parts.app(), few=few) as made:
         yield made
 
 
@@ -57,7 +57,7 @@ def claim(store: Store, *numbers: int) -> None:
 
 
 def test_a_message_is_a_job_with_its_first_word(store: Store):
-    assert post(store, posted.body(name="my {job}")).new == 1
+    assert post(store, agent_parts.body(name="my {job}")).new == 1
     (job,) = store.jobs()
     assert (job.state, job.name, job.owner) == (State.QUEUED, "my {job}", "alice")
     assert said(store) == [(job.id, 1, "queued", "accept")]
@@ -67,18 +67,18 @@ def test_a_message_is_a_job_with_its_first_word(store: Store):
 
 
 def test_the_same_message_twice_is_one_job_that_is_told_again(store: Store):
-    assert post(store, posted.body(key="k")).new == 1
-    found = post(store, posted.body(key="k"), again=True)
+    assert post(store, agent_parts.body(key="k")).new == 1
+    found = post(store, agent_parts.body(key="k"), again=True)
     assert (found.new, found.again, found.refused) == (0, 1, 0)
     assert [seq for _, seq, _, _ in said(store)] == [1, 2]
-    both = post(store, posted.body(key="z"), posted.body(key="z"))
+    both = post(store, agent_parts.body(key="z"), agent_parts.body(key="z"))
     assert (both.new, both.again) == (1, 1)
     assert len(store.jobs()) == 2
 
 
 def test_the_same_key_with_another_body_is_refused_with_the_reason(store: Store):
-    post(store, posted.body(key="k"))
-    assert post(store, posted.body(key="k", nodes=2)).refused == 1
+    post(store, agent_parts.body(key="k"))
+    assert post(store, agent_parts.body(key="k", nodes=2)).refused == 1
     (told,) = store.said("status")
     assert (told["state"], told["job"], told["key"]) == ("rejected", 0, "k")
     assert told["reason"]["code"] == "conflict"
@@ -87,12 +87,12 @@ def test_the_same_key_with_another_body_is_refused_with_the_reason(store: Store)
 
 
 def test_another_users_key_is_no_conflict(store: Store):
-    post(store, posted.body(key="k"))
-    assert post(store, posted.body(key="k", nodes=2), user="bob").new == 1
+    post(store, agent_parts.body(key="k"))
+    assert post(store, agent_parts.body(key="k", nodes=2), user="bob").new == 1
 
 
 def test_a_refused_message_is_kept_and_told_once_however_often_it_comes(store: Store):
-    bad = posted.body(key="k", nodes=100)
+    bad = agent_parts.body(key="k", nodes=100)
     post(store, bad)
     post(store, bad, again=True)
     (dead,) = records.refused(store.db, 10)
@@ -107,11 +107,16 @@ def test_a_refused_message_is_kept_and_told_once_however_often_it_comes(store: S
 
 
 def test_a_key_that_was_refused_stays_refused_whatever_the_limits_are_then(store: Store):
-    bad, unnamed = posted.body(key="k", nodes=100), posted.body(nodes=100)
+    bad, unnamed = agent_parts.body(key="k", nodes=100), agent_parts.body(nodes=100)
     post(store, bad)
     post(store, unnamed)
-    wide = posted.app(limits=Limits(nodes=200))
-    for body, refused in ((bad, 1), (bad, 1), (unnamed, 0), (posted.body(key="l", nodes=100), 0)):
+    wide = agent_parts.app(limits=Limits(nodes=200))
+    for body, refused in (
+        (bad, 1),
+        (bad, 1),
+        (unnamed, 0),
+        (agent_parts.body(key="l", nodes=100), 0),
+    ):
         verdict = admission.judge(body, "alice", lambda _: wide, SETTINGS)
         one = Arrival("alice", "job.mira", body, verdict, again=False)
         step = functools.partial(enter, arrivals=[one], settings=SETTINGS, now=2.0)
@@ -129,13 +134,13 @@ def test_a_large_message_is_not_kept_whole(store: Store):
 def test_of_very_many_refused_ones_the_newest_are_kept(store: Store, monkeypatch: Any):
     monkeypatch.setattr(records, "_MOST_REFUSED", 3)
     for at in range(5):
-        post(store, posted.body(key=f"k{at}", nodes=100), now=float(at))
+        post(store, agent_parts.body(key=f"k{at}", nodes=100), now=float(at))
     store.writer.do(lambda db: records.forget_refused(db, 0.0))
     assert [one.time for one in records.refused(store.db, 10)] == [4.0, 3.0, 2.0]
 
 
 def test_a_refused_one_hears_of_it_only_where_replies_may_go(store: Store):
-    post(store, posted.body(reply="control.mira", key="k"))
+    post(store, agent_parts.body(reply="control.mira", key="k"))
     assert [word.topic for word in store.words()] == ["refused.mira", "status.mira"]
 
 
@@ -147,19 +152,19 @@ def test_a_refused_definition_of_balsams_is_answered_in_its_words(store: Store):
 
 
 def test_the_limit_of_an_application_counts_what_is_in_the_store(store: Store):
-    bodies = [posted.body(application="few", key=f"k{at}") for at in range(4)]
+    bodies = [agent_parts.body(application="few", key=f"k{at}") for at in range(4)]
     found = post(store, *bodies)
     assert (found.new, found.refused) == (2, 2)
     first = jobs.get(store.db, 1)
     store.writer.do(lambda db: moves.cancel(db, first, now=1002.0))
-    assert post(store, posted.body(application="few", key="k9")).new == 1
+    assert post(store, agent_parts.body(application="few", key="k9")).new == 1
 
 
 # -- every change is told ------------------------------------------------------------------------
 
 
 def test_a_person_at_the_site_cancels_and_the_sender_hears(store: Store):
-    post(store, posted.body())
+    post(store, agent_parts.body())
     job = store.jobs()[0]
     store.writer.do(lambda db: moves.cancel(db, job, now=1002.0))
     assert said(store)[-1] == (1, 2, "cancelled", "accept")
@@ -167,7 +172,7 @@ def test_a_person_at_the_site_cancels_and_the_sender_hears(store: Store):
 
 
 def test_claims_and_ends_of_many_at_once_are_told(store: Store):
-    post(store, *(posted.body(key=f"k{at}") for at in range(3)))
+    post(store, *(agent_parts.body(key=f"k{at}") for at in range(3)))
     claim(store, 1, 2, 3)
     rows = [(number, 1) for number in (1, 2, 3)]
     for state in (State.SUBMITTED, State.RUNNING):
@@ -188,7 +193,7 @@ def test_claims_and_ends_of_many_at_once_are_told(store: Store):
 
 
 def test_a_step_is_told_where_no_state_changes(store: Store):
-    post(store, posted.body())
+    post(store, agent_parts.body())
     claim(store, 1)
     store.writer.do(lambda db: records.step(db, 1, "preprocess", 1003.0))
     store.writer.do(lambda db: records.step(db, 1, "preprocess", 1004.0))
@@ -197,7 +202,7 @@ def test_a_step_is_told_where_no_state_changes(store: Store):
 
 
 def test_who_is_to_blame_is_said_of_one_change_only(store: Store):
-    post(store, posted.body())
+    post(store, agent_parts.body())
     store.writer.do(lambda db: records.blame(db, 1, "credential", "expired"))
     store.writer.do(lambda db: moves.hold(db, jobs.get(db, 1), now=2.0))
     store.writer.do(lambda db: moves.release(db, jobs.get(db, 1), now=3.0))
@@ -207,25 +212,25 @@ def test_who_is_to_blame_is_said_of_one_change_only(store: Store):
 
 
 def test_what_is_forgotten_leaves_nothing_but_its_spent_key(store: Store):
-    post(store, posted.body(key="k"))
+    post(store, agent_parts.body(key="k"))
     store.writer.do(lambda db: moves.cancel(db, jobs.get(db, 1), now=2.0))
     assert store.writer.do(lambda db: purge.forget(db, 1e12)) is None, "it was not told yet"
     store.writer.do(lambda db: records.sent(db, [one.id for one in store.words()]))
     assert store.writer.do(lambda db: purge.forget(db, 1e12)) is not None
     assert records.counts(store.db) == {}
     assert records.owner_of(store.db, 1) is None
-    assert post(store, posted.body(key="k")).refused == 1
+    assert post(store, agent_parts.body(key="k")).refused == 1
     assert store.said("status")[0]["reason"]["code"] == "forgotten"
     assert store.jobs() == []
 
 
 def test_counts_are_those_of_the_jobs_whatever_happened(store: Store):
     dice = random.Random(7)
-    caps = posted.settings(limits=Caps(user=5, jobs=9))
+    caps = agent_parts.settings(limits=Caps(user=5, jobs=9))
     verbs: list[Any] = [moves.cancel, moves.hold, moves.release, moves.again]
     for turn in range(60):
         user = dice.choice(["alice", "bob", "carol"])
-        post(store, posted.body(key=f"k{turn}"), user=user, settings=caps)
+        post(store, agent_parts.body(key=f"k{turn}"), user=user, settings=caps)
         job = dice.choice(store.jobs())
         verb = dice.choice(verbs)
 
@@ -251,7 +256,7 @@ def test_each_agent_has_a_number_of_its_own(store: Store):
 
 
 def test_what_the_batch_system_says_of_a_job_that_waits_is_told(store: Store):
-    post(store, posted.body())
+    post(store, agent_parts.body())
     (job,) = store.jobs()
     claim(store, job.id)
 

@@ -17,8 +17,8 @@ from pilotage.base import errors
 from pilotage.bus import fields, key, model, strict, wire
 from pilotage.bus.model import Control, Heartbeat, Input, Job, Status
 from pilotage.job.model import State
-from tests import every
 from tests.corpus import injection
+from tests.suite import every
 
 JOB = {"v": 1, "kind": "job", "site": "mira", "application": "sim"}
 FULL: dict[str, Any] = JOB | {

@@ -15,7 +15,7 @@ from pilotage.cli.tree import app
 from pilotage.hub.project import Project
 from pilotage.project import folder
 from pilotage.testing.clock import ManualClock
-from tests import every
+from tests.suite import every
 
 START = 1_700_000_000.0
 

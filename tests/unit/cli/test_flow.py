@@ -27,7 +27,7 @@ from pilotage.flow.model import Flow, Step
 from pilotage.flow.view import StepSummary
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, JobSpec, NewJob
-from tests.flows import Story, command
+from tests.rigs.project.flow_store import Story, command
 
 FILE = """
 name = "small"

@@ -27,7 +27,7 @@ from pilotage.job import logs as results
 from pilotage.job import records as jobs
 from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.store import Db, Writer, connect
-from tests import posted
+from tests.rigs.broker import agent_parts
 
 MINE = Address("abcd1234")
 KEY = MINE.key("job.1.1")
@@ -221,7 +221,7 @@ class Agent:
         self.sent: list[Log] = []
         self.deaf = False
         self.attempt = 1
-        self.logs = agent.Logs(self._publish, lambda: None, posted.settings)  # type: ignore[arg-type, return-value]
+        self.logs = agent.Logs(self._publish, lambda: None, agent_parts.settings)  # type: ignore[arg-type, return-value]
         monkeypatch.setattr(edge_records, "writes", self._writes)
         self.root = root
 

@@ -32,7 +32,7 @@ from pilotage.event.file.tree import Role, Tree
 from pilotage.event.file.watches import is_blind, read_mounts, type_of
 from pilotage.event.model import EventKind
 from pilotage.testing.clock import ManualClock
-from tests.file_memory import Memory
+from tests.rigs.project.file_events import Memory
 
 ALL = frozenset(EventKind)
 FILE = Entry(False, 7, 3, 1_000_000_000)

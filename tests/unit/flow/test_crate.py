@@ -20,7 +20,7 @@ from pilotage.flow import crate_file, records
 from pilotage.flow.model import Flow, Step
 from pilotage.flow.orders import start_child
 from pilotage.hub.project import Project
-from tests.flows import Story, command
+from tests.rigs.project.flow_store import Story, command
 
 PROFILE = "https://w3id.org/ro/wfrun/provenance/0.5"
 

@@ -7,7 +7,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.job import machine
 from pilotage.job.model import State
-from tests import every
+from tests.suite import every
 
 
 def reachable(*start: State) -> set[State]:

@@ -21,7 +21,7 @@ from pilotage.pool.decorator import Limiter
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Reading
 from pilotage.pool.pipeline import explain
-from tests.herd import Herd
+from tests.rigs.cluster.scripted_pool import Herd
 
 
 def herd(supply: float, used: float | None = 1.0, demand: float = 0.0) -> Herd:

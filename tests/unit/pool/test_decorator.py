@@ -15,7 +15,7 @@ from pilotage.pool.decorator import Buffer, BufferState, Coarser, Limiter, Logge
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Decorator, Pool, Reading, Target, View
 from pilotage.pool.pipeline import Bound, Pipeline, explain
-from tests.herd import Herd
+from tests.rigs.cluster.scripted_pool import Herd
 
 
 def herd(supply: float = 10, demand: float = 10, used: float | None = 1.0) -> Herd:

@@ -8,7 +8,7 @@ from pilotage.pool.composite import weighted
 from pilotage.pool.controller import Linear
 from pilotage.pool.decorator import Limiter, Standardiser
 from pilotage.pool.fitness import Basis, Feature
-from tests.herd import Herd
+from tests.rigs.cluster.scripted_pool import Herd
 
 NODE = {
     "cpu": Feature(16, 12, 9),

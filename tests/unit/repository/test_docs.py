@@ -26,7 +26,7 @@ from pilotage.job import retry, template
 from pilotage.job.model import State
 from pilotage.project import settings
 from pilotage.rule import files, schema
-from tests import every
+from tests.suite import every
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests import programs
+from tests.suite import programs
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(1000)"]
 

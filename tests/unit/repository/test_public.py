@@ -18,7 +18,7 @@ from pilotage.client import file, sync
 from pilotage.flow import build
 from pilotage.hub.project import Project
 from pilotage.rule import python
-from tests import every
+from tests.suite import every
 
 ROOT = Path(__file__).parents[3]
 

@@ -15,7 +15,7 @@ import pytest
 from testbed import processes, reserve
 from testbed.errors import NotUp
 from testbed.processes import Process
-from tests import durations, leftovers, programs, since, spread, suites
+from tests.suite import durations, leftovers, programs, since, spread, suites
 
 ROOT = Path(__file__).parents[3]
 
@@ -126,7 +126,7 @@ def test_a_bed_is_brought_up_again_only_when_nothing_else_is_left():
 
 
 _CONFTEST = """
-from tests.spread import ByBed
+from tests.suite.spread import ByBed
 
 def pytest_xdist_make_scheduler(config, log):
     return ByBed(config, log, lambda: {"test_a.py": "slurm", "test_b.py": "rabbit"})

@@ -37,7 +37,7 @@ from pilotage.status import sites
 from pilotage.status.sites import Drain, SiteStatus
 from pilotage.store import Writer
 from pilotage.store.sqlite import connect
-from tests.heard import beat
+from tests.rigs.broker.site_messages import beat
 
 NOW = 1000.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 
 from pilotage.store import connect, sqlite
-from tests import every
+from tests.suite import every
 
 HOT = (
     "api_ends", "api_history", "api_job_by_key", "api_jobs_changed", "api_jobs_live", "api_lines",

@@ -14,7 +14,7 @@ import pytest
 
 import pilotage
 from pilotage.store import Db, connect, sqlite
-from tests import every
+from tests.suite import every
 
 SOURCE = Path(pilotage.__file__).parent
 FOLDER = SOURCE / "store" / "sql"
