@@ -1,4 +1,4 @@
-"""Somebody at the broker who has never heard of Pilotage: plain AMQP, in a thread of its own."""
+"""A client of the broker that knows nothing of Pilotage: plain AMQP, in a thread of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds whatever happens; each can be asked of a rig at any time, and all of them at the end.
+"""Invariants of an agent: each can be checked at any time, and all of them at the end.
 
 1. A payload starts at most once in an attempt.
 2. Every accepted job comes to one end.

@@ -1,4 +1,4 @@
-"""A site as a hub hears it: real messages by a real broker, said by the test."""
+"""A site as a hub sees it: real messages through a real broker, written by the test."""
 
 from __future__ import annotations
 

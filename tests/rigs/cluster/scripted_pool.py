@@ -1,4 +1,4 @@
-"""A pool of pilots whose use a test says, to try what stands above pools."""
+"""A pool of pilots whose use the test sets, for controllers, decorators and composites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites for tests of staging: this machine, on the spot or through a real `sshd`."""
+"""Sites for tests of staging: this machine, directly or through a real `sshd`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve a folder until killed: `exporter.py FOLDER INPUT`; the access is printed as JSON."""
+"""Serve a folder until killed: `export_server.py FOLDER INPUT`; the access is printed as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hand as the hub has it, and submissions as it prepares them."""
+"""A login helper as the hub starts it, and submissions as it prepares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows in a store that nobody runs: tests say what becomes of their steps."""
+"""Flows in a store without a hub: the test decides how their steps end."""
 
 from __future__ import annotations
 

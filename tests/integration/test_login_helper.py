@@ -1,4 +1,4 @@
-"""The hand at a login node, as a process."""
+"""The login helper at a login node, as a process."""
 
 from __future__ import annotations
 
