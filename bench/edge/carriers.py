@@ -25,7 +25,7 @@ from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests.rigs.broker import edge_agent
-from tests.rigs.broker.dialing_agent import Ported
+from tests.rigs.broker.dialing_agent import DialingAgent
 from tests.rigs.broker.edge_agent import ADMIN, AGENT, USER
 from tests.rigs.cluster.web import serving
 from tests.rigs.project.flow_hub import Hub
@@ -103,10 +103,10 @@ def _by_port(scratch: Path, cluster: Slurm, times: int, found: Found) -> None:
 
 
 @contextmanager
-def _ported(root: Path, hub: Hub, port: int, cluster: Slurm, tools: Path) -> Iterator[Ported]:
+def _ported(root: Path, hub: Hub, port: int, cluster: Slurm, tools: Path) -> Iterator[DialingAgent]:
     """Have an agent that dials the hub; it is enrolled and not started yet."""
     slurm = {"batch": "slurm", "env": cluster.env, **_BATCH, "path": [str(tools)]}
-    with Ported(root, hub, port, slurm) as one:
+    with DialingAgent(root, hub, port, slurm) as one:
         one.enrol()
         yield one
 

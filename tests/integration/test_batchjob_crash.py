@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.payload.starter import process
-from tests.rigs.node.login_helper import Hand, Place, wait_for
+from tests.rigs.node.login_helper import LoginHelper, Place, wait_for
 
 #: Where the job dies, and how often its payload has then run.
 _POINTS = {
@@ -57,7 +57,7 @@ def test_killed_at_any_step_it_runs_at_most_once_and_what_is_left_tells(place, p
         return
     assert again.stdout.startswith("duplicate")
     assert place.runs("k") == runs
-    with Hand.plain(place.root) as hand:
+    with LoginHelper.plain(place.root) as hand:
         found = hand("fence", key="k", count=1)
         assert found["free"] == []
         assert found["taken"]["0"]["attempt"] == "k-0.1"

@@ -23,9 +23,9 @@ from pilotage.agent import status as look
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests.rigs.broker import edge_agent, invariants
-from tests.rigs.broker.amqp_client import Outsider
+from tests.rigs.broker.amqp_client import AmqpClient
 from tests.rigs.broker.edge_agent import ADMIN, FINAL, PATIENCE, SRC, USER, Edge
-from tests.rigs.broker.whole_jobs import Whole
+from tests.rigs.broker.whole_jobs import WholeJobs
 from tests.rigs.cluster.web import serving
 from tests.suite import programs, system
 
@@ -109,7 +109,7 @@ def reachable(port: int) -> bool:
 
 def test_no_files_are_left_to_open(edge: Edge):
     """It lives on, and goes on once there are some; no job pays for it."""
-    whole = Whole(edge, edge.root / "data")
+    whole = WholeJobs(edge, edge.root / "data")
     edge.start()
     first = whole.post()
     edge.wait_ended(*first)
@@ -194,7 +194,7 @@ def test_it_is_stopped_and_started_anew_with_jobs_everywhere(edge: Edge, tmp_pat
     with serving(tmp_path / "data") as web:
         staging = {"protocols": ["http"], "hosts": [f"127.0.0.1:{web.port}"]}
         staging["private"] = ["127.0.0.0/8"]
-        whole = Whole(edge, web.root, url=web.url, staging=staging)
+        whole = WholeJobs(edge, web.root, url=web.url, staging=staging)
         (web.root / "in").write_text("x" * (1 << 22) + "\n")
         web.pause = 1.0
         edge.start()
@@ -341,8 +341,8 @@ def test_it_moves_to_another_exchange(edge: Edge):
     edge.change({"bus": {"exchange": new, "dead": f"{new}.dead"}})
     topic, job = f"job.{edge.site}", edge.job("count")
     with (
-        Outsider(edge.rabbit, ADMIN, new, ["status.#"]) as ear,
-        Outsider(edge.rabbit, USER, new) as mouth,
+        AmqpClient(edge.rabbit, ADMIN, new, ["status.#"]) as ear,
+        AmqpClient(edge.rabbit, USER, new) as mouth,
     ):
         mouth.post(topic, job)
         edge.wait(lambda: any(one.said.get("state") == "done" for one in ear.heard))

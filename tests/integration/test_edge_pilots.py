@@ -19,7 +19,7 @@ from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests.rigs.broker import edge_agent, toml
-from tests.rigs.broker.dialing_agent import OVER, Ported, command, pair, serving
+from tests.rigs.broker.dialing_agent import OVER, DialingAgent, command, pair, serving
 from tests.rigs.broker.edge_agent import ADMIN, PATIENCE, Edge
 from tests.rigs.project.flow_hub import Hub
 
@@ -141,7 +141,7 @@ class Ordered:
         assert not [one for one in secrets for text in shown if one in text]
 
     def _there(self, *words: str) -> str:
-        return Ported.command(self.site, *words)  # type: ignore[arg-type]
+        return DialingAgent.command(self.site, *words)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -208,7 +208,7 @@ def test_one_pilot_comes_though_hub_and_agent_are_killed_between_its_order_and_i
     tmp_path: Path,
 ):
     hub, port = serving(tmp_path / "hub", _PILOTS)
-    with Ported(tmp_path / "site", hub, port) as site:
+    with DialingAgent(tmp_path / "site", hub, port) as site:
         register(site, limits={"maximum": 1})
         pool = Ordered(hub, site, maximum=1)
         try:

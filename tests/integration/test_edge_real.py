@@ -14,7 +14,7 @@ from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests.rigs.broker import edge_agent, invariants
 from tests.rigs.broker.edge_agent import FINAL, Edge
-from tests.rigs.broker.whole_jobs import Whole
+from tests.rigs.broker.whole_jobs import WholeJobs
 from tests.suite import system
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ PATIENCE = 300.0
 JOBS, KILLS = 32, 7
 
 
-def killed_again_and_again(edge: Edge, whole: Whole, seed: int, **fields: str) -> None:
+def killed_again_and_again(edge: Edge, whole: WholeJobs, seed: int, **fields: str) -> None:
     """Send jobs with data, and kill the agent at moments that only the dice know."""
     dice = random.Random(seed)
     keys: list[str] = []
@@ -55,7 +55,7 @@ def until_said(edge: Edge, more: int, keys: list[str]) -> None:
 
 def test_slurm(tmp_path: Path, rabbit: Rabbit, slurm: Slurm):
     with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
-        killed_again_and_again(edge, Whole(edge, edge.root / "data"), 11, queue="debug")
+        killed_again_and_again(edge, WholeJobs(edge, edge.root / "data"), 11, queue="debug")
 
 
 def test_htcondor(rabbit: Rabbit, condor: Condor):
@@ -63,7 +63,7 @@ def test_htcondor(rabbit: Rabbit, condor: Condor):
         Path(folder).chmod(0o755)
         with edge_agent.at_condor(Path(folder) / "e", rabbit, condor) as edge:
             # Python may be where the user of the pool may not look, and runs what is beside a job.
-            whole = Whole(edge, edge.root / "data", beside=False)
+            whole = WholeJobs(edge, edge.root / "data", beside=False)
             edge.change({})  # what is new is the user's now
             killed_again_and_again(edge, whole, 12)
 

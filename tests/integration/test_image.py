@@ -143,7 +143,7 @@ def ward():
 class Node:
     """A submission with an image among its inputs, and a podman that counts."""
 
-    def __init__(self, ward: sandbox_users.Ward, folder: Path) -> None:
+    def __init__(self, ward: sandbox_users.SandboxUsers, folder: Path) -> None:
         self.ward = ward
         self.folder = folder
         self.log = ward.home / f"{folder.name}.log"

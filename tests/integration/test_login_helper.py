@@ -18,7 +18,7 @@ import pytest
 
 from pilotage.node import claim
 from pilotage.pilot import pack
-from tests.rigs.node.login_helper import PACKAGE, SOURCE, Hand, Place, wait_for
+from tests.rigs.node.login_helper import PACKAGE, SOURCE, LoginHelper, Place, wait_for
 
 _PYTHONS = Path.home() / ".pyenv" / "versions"
 
@@ -29,8 +29,8 @@ def place(tmp_path) -> Place:
 
 
 @pytest.fixture
-def hand(place) -> Iterator[Hand]:
-    with Hand.plain(place.root) as one:
+def hand(place) -> Iterator[LoginHelper]:
+    with LoginHelper.plain(place.root) as one:
         yield one
 
 
@@ -56,7 +56,7 @@ def test_it_is_brought_once_and_then_there(tmp_path):
     root = tmp_path / "a folder with 'quotes'"
     sha = hashlib.sha256(pack.archive()).hexdigest()
     for said in ("need\n", "have\n"):
-        hand, line = Hand.booted(root)
+        hand, line = LoginHelper.booted(root)
         with hand:
             assert line == said
             hello = hand("hello")
@@ -76,7 +76,7 @@ def test_a_damaged_program_is_brought_again(tmp_path):
     sha = hashlib.sha256(pack.archive()).hexdigest()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / f"{sha}.pyz").write_bytes(b"half of it")
-    hand, line = Hand.booted(tmp_path)
+    hand, line = LoginHelper.booted(tmp_path)
     with hand:
         assert line == "need\n"
         assert hand("hello")["version"] == sha
@@ -84,14 +84,14 @@ def test_a_damaged_program_is_brought_again(tmp_path):
 
 def test_the_home_directory_is_that_of_the_site(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    hand, _ = Hand.booted("~/.pilotage/p1")
+    hand, _ = LoginHelper.booted("~/.pilotage/p1")
     with hand:
         assert hand("hello")["root"] == str(tmp_path / ".pilotage/p1")
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    hand, line = Hand.booted(tmp_path / "file" / "deeper")
+    hand, line = LoginHelper.booted(tmp_path / "file" / "deeper")
     with hand:
         assert line.startswith("bad ")
         assert "file" in line
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
 @pytest.mark.skipif(not list(_PYTHONS.glob("3.[678].*")), reason="no old Python is here")
 def test_a_python_that_is_too_old_says_so(tmp_path):
     for old in sorted(_PYTHONS.glob("3.[678].*")):
-        hand, line = Hand.booted(tmp_path / "root", str(old / "bin" / "python3"))
+        hand, line = LoginHelper.booted(tmp_path / "root", str(old / "bin" / "python3"))
         with hand:
             assert line == f"old {old.name}\n"
     assert not (tmp_path / "root").exists()
@@ -112,7 +112,7 @@ def test_hand_and_job_run_on_every_python(tmp_path):
     for python in found:
         place = Place(tmp_path / python.name)
         program = str(python / "bin" / "python3")
-        hand, _ = Hand.booted(place.root, program)
+        hand, _ = LoginHelper.booted(place.root, program)
         with hand:
             hello = hand("hello")
             assert hello["python"] == python.name
@@ -198,7 +198,7 @@ def test_commands_leave_no_zombies(hand):
 def test_a_detached_command_outlives_the_hand(place):
     (place.root / "s" / "k").mkdir()
     folder = str(place.root / "s" / "k")
-    with Hand.plain(place.root) as hand:
+    with LoginHelper.plain(place.root) as hand:
         argv = ["sh", "-c", "echo begun; sleep 1; echo ended"]
         said = hand("run", argv=argv, detach=True, folder=folder)
         assert said["exit"] == 0
@@ -207,7 +207,7 @@ def test_a_detached_command_outlives_the_hand(place):
 
 
 def test_it_ends_with_its_input_and_takes_running_commands_along(place):
-    with Hand.plain(place.root) as hand:
+    with LoginHelper.plain(place.root) as hand:
         reply = hand.send("run", argv=["sh", "-c", "echo $$ > pid; exec sleep 1000"], timeout=900)
         wait_for(lambda: (place.root / "pid").exists() and (place.root / "pid").read_text())
         pid = int((place.root / "pid").read_text())
@@ -232,7 +232,7 @@ def test_it_ends_when_nobody_reads_what_it_says(place):
 
 
 def test_what_is_no_frame_ends_it_with_words(place):
-    with Hand.plain(place.root) as hand:
+    with LoginHelper.plain(place.root) as hand:
         hand._in.write(b"\0\0\0\5hello")
         assert hand.process.wait(60) == 1
     assert b"not JSON" in hand.complaints
@@ -337,7 +337,7 @@ def test_news_are_told_at_once_and_once(hand, place):
 def test_news_that_are_not_acknowledged_are_told_to_the_next(place):
     tell(place, "k.0.started")
     for _ in range(2):
-        with Hand.plain(place.root) as hand:
+        with LoginHelper.plain(place.root) as hand:
             wait_for(lambda one: one.names() == ["k.0.started"], hand)
 
 
@@ -431,7 +431,7 @@ def test_a_full_disk_is_told_and_survived(tmp_path):
     try:
         place = Place.__new__(Place)
         place.root = root
-        with Hand.plain(root) as hand:
+        with LoginHelper.plain(root) as hand:
             hand("hello")
             (root / "filler").write_bytes(b"x" * 500_000)
             order = place.order(

@@ -62,7 +62,7 @@ def run(*argv: str) -> str:
 class Lab:
     """A sandbox on this machine, and the folder of an item on the node."""
 
-    def __init__(self, ward: sandbox_users.Ward, exports: Exports, number: int) -> None:
+    def __init__(self, ward: sandbox_users.SandboxUsers, exports: Exports, number: int) -> None:
         self.ward = ward
         self.exports = exports
         self.box = ward.root / f"box{number}"

@@ -30,7 +30,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def ward() -> Iterator[sandbox_users.Ward]:
+def ward() -> Iterator[sandbox_users.SandboxUsers]:
     system.needs("root", "setpriv", "useradd", "sudo", "visudo")
     with sandbox_users.ward() as made:
         yield made
@@ -48,7 +48,9 @@ def call(argv: list[str], wish: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
-def ask(ward: sandbox_users.Ward, *words: str, wish: str = "") -> subprocess.CompletedProcess[str]:
+def ask(
+    ward: sandbox_users.SandboxUsers, *words: str, wish: str = ""
+) -> subprocess.CompletedProcess[str]:
     return call(ward.command("sudo", "-n", "--", GATEKEEPER, *words), wish)
 
 
@@ -139,7 +141,7 @@ async def test_no_file_gives_the_pilots_rights_away(ward, monkeypatch):
     check_handed_over(one, ward)
 
 
-def check_handed_over(one: Launch, ward: sandbox_users.Ward) -> None:
+def check_handed_over(one: Launch, ward: sandbox_users.SandboxUsers) -> None:
     mine = Path(one.dir, "mine").stat()
     assert mine.st_uid == ward.uid
     assert not mine.st_mode & (stat.S_ISUID | stat.S_ISGID)

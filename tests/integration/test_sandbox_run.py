@@ -18,7 +18,7 @@ from pilotage.payload.starter import process
 from pilotage.run import Ending, Launch, Started, Starter, Why, evidence, launch
 from pilotage.run.model import Sandbox
 from tests.rigs.node import sandbox_users
-from tests.rigs.node.sandbox import PROGRAMS, Scene, opened
+from tests.rigs.node.sandbox import PROGRAMS, SandboxRig, opened
 from tests.suite import system
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("root", "setpriv", "useradd")]
@@ -29,7 +29,7 @@ NASTY = """'"; touch pwned; $(touch pwned) `touch pwned` & | > pwned
 
 
 @pytest.fixture(scope="module")
-def ward() -> Iterator[sandbox_users.Ward]:
+def ward() -> Iterator[sandbox_users.SandboxUsers]:
     system.needs("root", "setpriv", "useradd")
     with sandbox_users.ward() as made:
         yield made
@@ -251,7 +251,7 @@ async def test_podman_runs_an_image(ward, image, monkeypatch):
 @pytest.mark.needs("bwrap", "prlimit")
 async def test_root_can_not_fork_without_end_either(ward):
     async with Starter.open(ward.root / "state") as starter:
-        made = Scene(ward, "bubblewrap", 0, starter)
+        made = SandboxRig(ward, "bubblewrap", 0, starter)
         place = str(ward.root / "job")
         one = await made.attempt("forks", {}, limits={"processes": 30}, dir=place, cwd=place)
         said = await made.said(one, "forked")

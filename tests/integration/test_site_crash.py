@@ -14,7 +14,7 @@ from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from tests.rigs.cluster import batch_site
-from tests.rigs.cluster.batch_site import Farm
+from tests.rigs.cluster.batch_site import SiteProject
 from tests.suite import suites
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ WRITE = "echo done > out.$0; mv out.$0 '{base}/out/'$0"
 OUTPUT = {"out": "out/{job}"}
 
 
-def kill_at(farm: Farm, point: str, count: int = FEW) -> list[int]:
+def kill_at(farm: SiteProject, point: str, count: int = FEW) -> list[int]:
     """Have it die there with work at hand; half of the jobs are submitted one by one."""
     single = farm.submit(count // 2, outputs=OUTPUT, more=WRITE, alone=True)
     jobs = single + farm.submit(count - len(single), outputs=OUTPUT, more=WRITE)
@@ -47,7 +47,7 @@ def kill_at(farm: Farm, point: str, count: int = FEW) -> list[int]:
     return jobs
 
 
-def check(farm: Farm, jobs: list[int]) -> None:
+def check(farm: SiteProject, jobs: list[int]) -> None:
     """Let it go on, and see that each job ran once and left its output, and nothing else."""
     farm.finish(120 + 3 * len(jobs))
     farm.exactly_once(jobs)
@@ -61,7 +61,7 @@ def check(farm: Farm, jobs: list[int]) -> None:
     assert left(farm) == []
 
 
-def left(farm: Farm) -> list[Path]:
+def left(farm: SiteProject) -> list[Path]:
     """Name what is left at the site of what is over."""
     return [*farm.folder.glob("*/s/*"), *farm.folder.glob("*/news/*")]
 
@@ -72,11 +72,11 @@ def shared(condor: Condor) -> Iterator[Path]:
         yield Path(folder)
 
 
-def on_slurm(root: Path, cluster: Slurm, count: int = FEW) -> Farm:
+def on_slurm(root: Path, cluster: Slurm, count: int = FEW) -> SiteProject:
     return batch_site.on_slurm(root, cluster, f"array = {max(2, count // 8)}")
 
 
-def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, count: int = FEW) -> Farm:
+def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, count: int = FEW) -> SiteProject:
     return batch_site.on_condor(root, place, pool, sshd, f"array = {max(2, count // 8)}")
 
 

@@ -25,7 +25,7 @@ _EXPIRES_MS = 900_000
 _T = TypeVar("_T")
 
 
-class Heard(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A message as it came."""
 
     topic: str
@@ -37,7 +37,7 @@ class Heard(NamedTuple):
     said: dict[str, Any]
 
 
-class Outsider:
+class AmqpClient:
     """One user at one exchange, who posts and listens; `heard` has all that came."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Outsider:
         self._name = exchange
         self._listens = listens
         self._queue = f"outsider-{exchange}-{user}"
-        self.heard: list[Heard] = []
+        self.heard: list[ReceivedMessage] = []
         self._channel: AbstractChannel | None = None
         self._exchange: AbstractExchange | None = None
         self._connection: aio_pika.abc.AbstractConnection | None = None
@@ -184,7 +184,9 @@ class Outsider:
 
     async def _hear(self, message: AbstractIncomingMessage) -> None:
         topic, user = message.routing_key or "", message.user_id or ""
-        self.heard.append(Heard(topic, message.body, user, time.time(), _object(message.body)))
+        self.heard.append(
+            ReceivedMessage(topic, message.body, user, time.time(), _object(message.body))
+        )
         with contextlib.suppress(*_TROUBLES):
             await message.ack()
 

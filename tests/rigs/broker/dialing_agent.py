@@ -30,7 +30,7 @@ OVER = (State.DONE, State.FAILED, State.CANCELLED, State.REJECTED)
 LOCAL = {"batch": "local"}
 
 
-class Ported(Edge):
+class DialingAgent(Edge):
     """A site whose agent dials a hub; its line is `proxy`."""
 
     def __init__(
@@ -157,13 +157,13 @@ def serving(root: Path, settings: Mapping[str, Any] = {}, rules: str = "") -> tu
 
 @contextmanager
 def pair(
-    root: Path, equip: Callable[[Ported], None] = lambda _: None, *,
+    root: Path, equip: Callable[[DialingAgent], None] = lambda _: None, *,
     settings: Mapping[str, Any] = {}, batch: Mapping[str, Any] = LOCAL,
-    rules: Callable[[Ported], str] = lambda _: "", **more: Any,
-) -> Iterator[tuple[Hub, Ported]]:  # fmt: skip
+    rules: Callable[[DialingAgent], str] = lambda _: "", **more: Any,
+) -> Iterator[tuple[Hub, DialingAgent]]:  # fmt: skip
     """Have a hub and the agent of one site run while the block does."""
     hub, port = serving(root / "hub", settings)
-    with Ported(root / "site", hub, port, batch, **more) as site:
+    with DialingAgent(root / "site", hub, port, batch, **more) as site:
         equip(site)
         hub._rig.rules(rules(site))
         hub.start()

@@ -39,9 +39,9 @@ from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from testbed.user import User
 from tests.rigs.broker import toml
-from tests.rigs.broker.amqp_client import Heard, Outsider
+from tests.rigs.broker.amqp_client import AmqpClient, ReceivedMessage
 from tests.rigs.broker.applications import Programs
-from tests.rigs.project.moved_clock import Ahead
+from tests.rigs.project.moved_clock import MovedClock
 from tests.suite import programs as started
 
 SRC = Path(__file__).parents[3] / "src"
@@ -79,7 +79,7 @@ class Edge:
     """A site that takes its jobs from a broker."""
 
     #: Who hears all that is said at its exchange.
-    admin: Outsider
+    admin: AmqpClient
 
     def __init__(
         self, root: Path, rabbit: Rabbit, batch: Mapping[str, Any], *, place: Path | None = None,
@@ -103,12 +103,12 @@ class Edge:
         self.driven = False
         #: How long a submit command may take then, in seconds.
         self.submit_s = errand.SUBMIT_S
-        self._ahead = Ahead(root / ".ahead")
+        self._ahead = MovedClock(root / ".ahead")
         self.papers = root / "papers"
         self.papers.mkdir(parents=True)
         self.programs = Programs(root, place or root)
         self._stack = ExitStack()
-        self._users: dict[str, Outsider] = {}
+        self._users: dict[str, AmqpClient] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._given = toml.merged({"batch": _quick(batch, self.programs.place)}, settings)
 
@@ -126,7 +126,7 @@ class Edge:
                 self.admin = self._beside.admin
                 self._beside._guests.append(self)
             else:
-                outsider = Outsider(self.rabbit, ADMIN, self.exchange, _HEARS)
+                outsider = AmqpClient(self.rabbit, ADMIN, self.exchange, _HEARS)
                 self.admin = stack.enter_context(outsider)
             self._users[ADMIN] = self.admin
             if self.where.user is not None:
@@ -277,10 +277,10 @@ class Edge:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def known_as(self, user: str) -> Outsider:
+    def known_as(self, user: str) -> AmqpClient:
         """Return somebody who posts under a name."""
         if user not in self._users:
-            outsider = Outsider(self.rabbit, user, self.exchange)
+            outsider = AmqpClient(self.rabbit, user, self.exchange)
             self._users[user] = self._stack.enter_context(outsider)
         return self._users[user]
 
@@ -315,7 +315,7 @@ class Edge:
         head = {"v": 1, "kind": "control", "site": self.site, "verb": verb}
         self.known_as(user).post(f"control.{self.site}", head | fields)
 
-    def raw(self, topic: str = "") -> list[Heard]:
+    def raw(self, topic: str = "") -> list[ReceivedMessage]:
         """Return all messages as they came, of one topic or of all."""
         return [one for one in list(self.admin.heard) if topic in ("", one.topic)]
 

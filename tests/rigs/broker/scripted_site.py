@@ -15,7 +15,7 @@ from pilotage.bus import wire
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.model import Answer, Control, Job, Result, Status
 from pilotage.bus.port import Message
-from tests.rigs.broker.site_messages import Lane, beat, say
+from tests.rigs.broker.site_messages import OwnExchange, beat, say
 
 PATIENCE = 60.0
 #: Seconds between heartbeats.
@@ -25,7 +25,7 @@ _BEAT_S = 1.0
 class Site:
     """Takes jobs and controls; answers only as it is told to."""
 
-    def __init__(self, lane: Lane, name: str) -> None:
+    def __init__(self, lane: OwnExchange, name: str) -> None:
         self.name = name
         self._lane = lane
         self._bus: AmqpBus

@@ -25,8 +25,8 @@ from testbed.certificates import put
 from testbed.ports import free_port
 from testbed.user import User
 from tests.rigs.broker import toml
-from tests.rigs.cluster.batch_site import PATIENCE, SITE, SRC, Farm
-from tests.rigs.project.moved_clock import Ahead
+from tests.rigs.cluster.batch_site import PATIENCE, SITE, SRC, SiteProject
+from tests.rigs.project.moved_clock import MovedClock
 
 POOL = "burst"
 OVER = {"down", "failed", "lost"}
@@ -45,7 +45,7 @@ ski = 0.0
 """
 
 
-class Frontend(Farm):
+class Frontend(SiteProject):
     """A hub with a pool at a site whose agent dials it."""
 
     def __init__(
@@ -138,7 +138,7 @@ class Shared:
         self._users: dict[str, Any] = {}
         #: Whether it goes by a clock that `wait` moves.
         self.driven = False
-        self._ahead = Ahead(root / ".ahead")
+        self._ahead = MovedClock(root / ".ahead")
         self._process: subprocess.Popen[bytes] | None = None
 
     # -- what it has -----------------------------------------------------------------------------

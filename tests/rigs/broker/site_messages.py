@@ -24,7 +24,7 @@ ROOM = 10**12
 BEGAN = time.time() - 3600
 
 
-class Lane:
+class OwnExchange:
     """An exchange of its own at the shared broker, so that tests do not hear each other."""
 
     def __init__(self, rabbit: Rabbit, port: int = 0) -> None:
@@ -69,7 +69,7 @@ async def say(bus: AmqpBus, found: Heartbeat, topic: str = "") -> None:
 class Site:
     """Stands in for an agent: takes jobs and controls, and says what the test wants."""
 
-    def __init__(self, lane: Lane, name: str = "mira") -> None:
+    def __init__(self, lane: OwnExchange, name: str = "mira") -> None:
         self.name = name
         self._lane = lane
         self._bus: AmqpBus

@@ -19,7 +19,7 @@ _AFTER = 'n="$(wc -l < out/data)" && echo "$n lines" > out/count'
 _LEFT = {"data": "hello\nbefore\n", "count": "2 lines\n"}
 
 
-class Whole:
+class WholeJobs:
     """Such jobs of one site, whose data is in a folder or at a server of it."""
 
     def __init__(

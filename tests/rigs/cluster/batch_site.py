@@ -24,7 +24,7 @@ from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from testbed.user import User
-from tests.rigs.project.moved_clock import Ahead
+from tests.rigs.project.moved_clock import MovedClock
 
 SITE = "cluster"
 SRC = Path(__file__).parents[3] / "src"
@@ -41,7 +41,7 @@ fi
 """
 
 
-class Farm:
+class SiteProject:
     """A project, its hub, and the one site that its jobs go to."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Farm:
                 os.chown(path, user.uid, user.gid)
         #: Whether the hub goes by a clock that `later` moves.
         self.driven = False
-        self._ahead = Ahead(root / ".ahead")
+        self._ahead = MovedClock(root / ".ahead")
         self._hub: subprocess.Popen[bytes] | None = None
 
     def settings(self, site: str, *, folder: str = "") -> None:
@@ -257,9 +257,9 @@ class Farm:
         return dict(zip(names, rows[0] if rows else (0, "", "", 0, 0, "{}"), strict=False))
 
 
-def on_slurm(root: Path, cluster: Slurm, more: str = "") -> Farm:
+def on_slurm(root: Path, cluster: Slurm, more: str = "") -> SiteProject:
     """Make a project whose site is a Slurm of this machine."""
-    return Farm(root, slurm_site(cluster, more), env=cluster.env)
+    return SiteProject(root, slurm_site(cluster, more), env=cluster.env)
 
 
 def slurm_site(cluster: Slurm, more: str = "") -> str:
@@ -267,12 +267,12 @@ def slurm_site(cluster: Slurm, more: str = "") -> str:
     return f'batch = "slurm"\n{more}\n[env]\nSLURM_CONF = "{cluster.env["SLURM_CONF"]}"\n'
 
 
-def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, more: str = "") -> Farm:
+def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, more: str = "") -> SiteProject:
     """Make a project whose site is an HTCondor, where a user logs in who is not root.
 
     `place` must be a folder that jobs see.
     """
-    return Farm(root, condor_site(pool, sshd, more), place=place, user=sshd.user)
+    return SiteProject(root, condor_site(pool, sshd, more), place=place, user=sshd.user)
 
 
 def condor_site(pool: Condor, sshd: Sshd, more: str = "") -> str:
@@ -286,6 +286,6 @@ def ssh_site(sshd: Sshd, more: str) -> str:
     return f'host = "key"\nssh_config = "{sshd.config}"\npython = "/usr/bin/python3"\n{more}'
 
 
-def on_double(root: Path, path: Path, more: str = "") -> Farm:
+def on_double(root: Path, path: Path, more: str = "") -> SiteProject:
     """Make a project whose site is a Slurm that misbehaves."""
-    return Farm(root, f'batch = "slurm"\npath = ["{path}"]\n{more}\n')
+    return SiteProject(root, f'batch = "slurm"\npath = ["{path}"]\n{more}\n')

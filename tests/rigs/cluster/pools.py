@@ -18,7 +18,7 @@ from testbed.condor import Condor
 from testbed.ports import free_port
 from testbed.slurm import Slurm
 from testbed.user import User
-from tests.rigs.cluster.batch_site import SITE, Farm
+from tests.rigs.cluster.batch_site import SITE, SiteProject
 
 #: A port of its own: pilots would look for their hub where another test's may be by then.
 _SETTINGS = """
@@ -80,7 +80,7 @@ class Ran(NamedTuple):
     place: int
 
 
-class Pooled(Farm):
+class PoolProject(SiteProject):
     """A farm with more sites than one, and pools."""
 
     def __init__(

@@ -8,7 +8,7 @@ from pilotage.pool.fitness import Basis, Feature, Fitness, fitness
 from pilotage.pool.model import Reading, mean
 
 
-class Herd:
+class ScriptedPool:
     """Pilots of one kind, each with its supply and how well it is used."""
 
     def __init__(self, name: str, demand: float = 0.0, basis: Basis = Basis.CLAIMED) -> None:

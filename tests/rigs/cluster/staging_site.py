@@ -19,7 +19,7 @@ _PROGRAM = (sys.executable, "-m", "pilotage.node")
 _SRC = str(Path(cache.__file__).parents[4])
 
 
-class Far:
+class StagingSite:
     """Runs the program here; what it is asked for is answered on the spot."""
 
     def __init__(self, root: Path, *prefix: str) -> None:

@@ -36,8 +36,8 @@ from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from tests.rigs.broker import edge_agent as edges
 from tests.rigs.broker import toml
-from tests.rigs.broker.amqp_client import Outsider
-from tests.rigs.broker.dialing_agent import Ported
+from tests.rigs.broker.amqp_client import AmqpClient
+from tests.rigs.broker.dialing_agent import DialingAgent
 from tests.rigs.broker.edge_agent import Edge
 from tests.rigs.cluster import batch_site
 from tests.rigs.cluster.web import serving
@@ -122,7 +122,7 @@ class Bed:
         staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
         self.hub = Hub(self.root, self.edge, settings=self._settings(host))
         batch = {"batch": "slurm", "env": slurm.env}
-        ported = Ported(self._top / "dialled", self.hub, self._port, batch, settings=where)
+        ported = DialingAgent(self._top / "dialled", self.hub, self._port, batch, settings=where)
         self.dialled = stack.enter_context(ported)
         #: By place, the sites with an agent.
         self.agents: dict[str, Edge] = {"edge": self.edge, "dialled": self.dialled}
@@ -136,7 +136,7 @@ class Bed:
         self._pilot: subprocess.Popen[bytes] | None = None
         stack.callback(self._end)
         #: Somebody who sends messages.
-        self.alice = stack.enter_context(Outsider(rabbit, "alice", self.edge.exchange))
+        self.alice = stack.enter_context(AmqpClient(rabbit, "alice", self.edge.exchange))
 
     def _register(self, edge: Edge, staging: dict[str, Any]) -> None:
         """Register an application for each source at an edge site: its own, or what it brings."""

@@ -24,7 +24,7 @@ PACKAGE = [sys.executable, "-m", "pilotage.node"]
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 
-class Hand:
+class LoginHelper:
     """Frames to and from the real program."""
 
     def __init__(self, argv: list[str], env: Mapping[str, str] | None = None) -> None:
@@ -46,7 +46,7 @@ class Hand:
         ]
 
     @classmethod
-    def booted(cls, root: Path | str, python: str = sys.executable) -> tuple[Hand, str]:
+    def booted(cls, root: Path | str, python: str = sys.executable) -> tuple[LoginHelper, str]:
         """Start one as the hub does, through one level of a shell; return what it said first."""
         data = pack.archive()
         sha = hashlib.sha256(data).hexdigest()
@@ -60,11 +60,11 @@ class Hand:
         return hand.listening(), line.decode()
 
     @classmethod
-    def plain(cls, root: Path | str, env: Mapping[str, str] | None = None) -> Hand:
+    def plain(cls, root: Path | str, env: Mapping[str, str] | None = None) -> LoginHelper:
         """Start one from the package."""
         return cls([*PACKAGE, "hand", str(root)], env).listening()
 
-    def listening(self) -> Hand:
+    def listening(self) -> LoginHelper:
         for thread in self._threads:
             thread.start()
         return self

@@ -82,7 +82,7 @@ class Wire(asyncio.Transport):
 class Caller:
     """The other end of a connection."""
 
-    def __init__(self, hub: Backroom) -> None:
+    def __init__(self, hub: HubWithoutPort) -> None:
         self._numbers = itertools.count(1)
         self.wire = Wire()
         self.link = PortConnection(hub.desk, hub.clients, hub.agents)
@@ -155,7 +155,7 @@ class Node:
         )
 
 
-class Backroom:
+class HubWithoutPort:
     """A hub without its port."""
 
     def __init__(self, folder: Path, settings: Pilots) -> None:
@@ -221,9 +221,9 @@ class Backroom:
 
 
 @asynccontextmanager
-async def backroom(folder: Path, **settings: Any) -> AsyncIterator[Backroom]:
+async def backroom(folder: Path, **settings: Any) -> AsyncIterator[HubWithoutPort]:
     """Have a hub while the block runs."""
-    hub = Backroom(folder, Pilots(sandbox="none", **settings))
+    hub = HubWithoutPort(folder, Pilots(sandbox="none", **settings))
     await hub.roster.load()
     try:
         yield hub

@@ -26,10 +26,12 @@ PROGRAMS = {
 SOURCE = Path(hostile.__file__).read_text()
 
 
-class Scene:
+class SandboxRig:
     """A pilot, its starter, and payloads in one kind of sandbox."""
 
-    def __init__(self, ward: sandbox_users.Ward, kind: str, pilot: int, starter: Starter) -> None:
+    def __init__(
+        self, ward: sandbox_users.SandboxUsers, kind: str, pilot: int, starter: Starter
+    ) -> None:
         self.ward = ward
         self.kind = kind
         self.pilot = pilot
@@ -103,9 +105,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def opened(ward: sandbox_users.Ward, kind: str) -> AsyncIterator[Scene]:
+async def opened(ward: sandbox_users.SandboxUsers, kind: str) -> AsyncIterator[SandboxRig]:
     """Begin with an empty folder, a pilot and a starter."""
     shutil.rmtree(ward.work / "jobs", ignore_errors=True)
     with ward.pilot() as pilot:
         async with Starter.open(ward.work) as starter:
-            yield Scene(ward, kind, pilot, starter)
+            yield SandboxRig(ward, kind, pilot, starter)

@@ -41,7 +41,7 @@ time.sleep(600)
 """
 
 
-class Ward:
+class SandboxUsers:
     """A pilot's user, two users for payloads, and a folder that the pilot can write to."""
 
     def __init__(self, root: Path, name: str) -> None:
@@ -117,10 +117,10 @@ class Ward:
 
 
 @contextmanager
-def ward() -> Iterator[Ward]:
+def ward() -> Iterator[SandboxUsers]:
     """Make users and all that belongs to them, where users have their homes."""
     root = Path(tempfile.mkdtemp(prefix="pilotage-ward-", dir="/home"))
-    made = Ward(root, f"pt{os.getpid()}")
+    made = SandboxUsers(root, f"pt{os.getpid()}")
     names = (made.name, made.one, made.two)
     for name in names:
         subprocess.run(["useradd", "-M", "-d", str(made.home), name], check=True)
@@ -139,7 +139,7 @@ def ward() -> Iterator[Ward]:
 
 
 @contextmanager
-def _small_disk(made: Ward) -> Iterator[None]:
+def _small_disk(made: SandboxUsers) -> Iterator[None]:
     """Have payloads write where there is little to fill."""
     options = f"size={_SMALL_DISK},mode=755,uid={made.uid}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(made.work)], check=True)
@@ -151,7 +151,7 @@ def _small_disk(made: Ward) -> Iterator[None]:
 
 
 @contextmanager
-def _gatekeeper(made: Ward) -> Iterator[None]:
+def _gatekeeper(made: SandboxUsers) -> Iterator[None]:
     """Install the gatekeeper and a rule, as an administrator would."""
     program, ours = Path(rule.GATEKEEPER), _RULES / f"pilotage-test-{made.name}"
     if not shutil.which("sudo"):
@@ -208,7 +208,7 @@ def _processes(uid: int) -> Iterator[int]:
                 yield int(folder.name)
 
 
-def shift(monkeypatch: pytest.MonkeyPatch, made: Ward) -> None:
+def shift(monkeypatch: pytest.MonkeyPatch, made: SandboxUsers) -> None:
     """Have `Starter.open` run the starter as the pilot's user."""
     monkeypatch.setattr(sys, "executable", str(made.interpreter()))
     monkeypatch.setattr("pilotage.run.starter._PROGRAM", made.starter())

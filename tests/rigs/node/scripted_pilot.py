@@ -15,7 +15,7 @@ from tests.rigs.node.real_hub import RealHub
 Message = dict[str, Any]
 
 
-class Talk:
+class LinkConnection:
     """A connection; several pilots may share it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -25,7 +25,7 @@ class Talk:
         self._hearing = asyncio.create_task(self._hear(reader))
 
     @classmethod
-    async def open(cls, hub: RealHub) -> Talk:
+    async def open(cls, hub: RealHub) -> LinkConnection:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
         writer.write(codec.greeting("127.0.0.1"))
         return cls(reader, writer)
@@ -68,7 +68,9 @@ class Talk:
 class Node:
     """A pilot without a node: it says that jobs ended when the test says so."""
 
-    def __init__(self, talk: Talk, *, p: int = 0, host: str = "node", cpus: int = 4) -> None:
+    def __init__(
+        self, talk: LinkConnection, *, p: int = 0, host: str = "node", cpus: int = 4
+    ) -> None:
         self.talk = talk
         self.number = 0
         self.key = secrets.token_hex(32)
@@ -97,7 +99,7 @@ class Node:
         self.running += [one["key"] for one in found["jobs"]]
         return found
 
-    async def resume(self, talk: Talk) -> Message:
+    async def resume(self, talk: LinkConnection) -> Message:
         """Come back on another connection."""
         self.talk = talk
         found = await talk.ask(

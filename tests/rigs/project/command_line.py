@@ -26,7 +26,7 @@ PATIENCE = 110.0
 QUICK = 'poll = "0.5s"\nsettle = "1s"\n'
 
 
-class Desk:
+class CommandLine:
     """A project, and all that a person does with it."""
 
     def __init__(self, root: Path, *, rules: str = "", settings: str = "", hub: str = "") -> None:
@@ -180,7 +180,7 @@ class Desk:
             self._hub.wait()
 
     @contextmanager
-    def up(self, command: str = "up") -> Iterator[Desk]:
+    def up(self, command: str = "up") -> Iterator[CommandLine]:
         """Have the hub run while the block does, and take connections down after it."""
         try:
             self.start(command)

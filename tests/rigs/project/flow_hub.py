@@ -21,7 +21,7 @@ from pilotage.hub.project import Project
 from testbed.rabbit import Rabbit
 from tests.rigs.broker import edge_agent, toml
 from tests.rigs.broker.edge_agent import ADMIN, Edge
-from tests.rigs.broker.site_messages import Lane
+from tests.rigs.broker.site_messages import OwnExchange
 from tests.rigs.project.project import Rig
 from tests.suite import programs
 
@@ -56,7 +56,7 @@ class Hub:
     """A project with workflows, and the process that serves it."""
 
     def __init__(
-        self, root: Path, edge: Edge | Lane | None = None, *, port: int = 0,
+        self, root: Path, edge: Edge | OwnExchange | None = None, *, port: int = 0,
         settings: Mapping[str, Any] = {}, rules: str = "",
     ) -> None:  # fmt: skip
         """Take whose exchange it is at, and further settings."""

@@ -21,7 +21,7 @@ from pilotage.cli.main import main
 _GLANCE_S = 0.1
 
 
-class Ahead:
+class MovedClock:
     """By how much a clock is ahead, kept in a file so that another process knows it, too."""
 
     def __init__(self, file: Path) -> None:
@@ -46,7 +46,7 @@ class Ahead:
         return ["tests.rigs.project.moved_clock", str(self.file), str(submit)]
 
 
-def drive(ahead: Ahead) -> None:
+def drive(ahead: MovedClock) -> None:
     """Have the clock of this process be ahead."""
     WallClock.now = lambda self: time.time() + ahead.seconds  # type: ignore[method-assign]
     WallClock.steady = lambda self: time.monotonic() + ahead.seconds  # type: ignore[method-assign]
@@ -60,6 +60,6 @@ def drive(ahead: Ahead) -> None:
 
 
 if __name__ == "__main__":
-    drive(Ahead(Path(sys.argv.pop(1))))
+    drive(MovedClock(Path(sys.argv.pop(1))))
     errand.SUBMIT_S = float(sys.argv.pop(1))
     sys.exit(main())

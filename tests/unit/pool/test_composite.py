@@ -21,11 +21,11 @@ from pilotage.pool.decorator import Limiter
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Reading
 from pilotage.pool.pipeline import explain
-from tests.rigs.cluster.scripted_pool import Herd
+from tests.rigs.cluster.scripted_pool import ScriptedPool
 
 
-def herd(supply: float, used: float | None = 1.0, demand: float = 0.0) -> Herd:
-    found = Herd(f"of {supply}", demand)
+def pool_of(supply: float, used: float | None = 1.0, demand: float = 0.0) -> ScriptedPool:
+    found = ScriptedPool(f"of {supply}", demand)
     if supply:
         found.judge("pilot", supply, Fitness(used, used))
     return found
@@ -38,33 +38,33 @@ def demands(*pools):
 def test_fitness_is_weighted_by_supply_whatever_the_parts_are_weighted_by():
     for weight in ("supply", "utilisation", "allocation"):
         # COBalD says 0.955 of this by utilisation.
-        assert weighted(herd(10, 1.0), herd(1000, 0.05), weight=weight).utilisation == (
+        assert weighted(pool_of(10, 1.0), pool_of(1000, 0.05), weight=weight).utilisation == (
             pytest.approx(60 / 1010)
         )
 
 
 def test_a_tree_is_the_same_as_its_leaves():
-    leaves = [herd(3, 0.5), herd(5, 0.25), herd(8, 1.0), herd(0)]
+    leaves = [pool_of(3, 0.5), pool_of(5, 0.25), pool_of(8, 1.0), pool_of(0)]
     flat, tree = weighted(*leaves), weighted(weighted(*leaves[:3]), leaves[3])
     assert tree.view().reading == flat.view().reading
 
 
 def test_what_supplies_nothing_does_not_count():
-    assert uniform(herd(8, 0.5), herd(0)).utilisation == 0.5
-    assert uniform(herd(0), herd(0)).view().reading.utilisation is None
-    assert uniform(herd(0), herd(0)).utilisation == 1
+    assert uniform(pool_of(8, 0.5), pool_of(0)).utilisation == 0.5
+    assert uniform(pool_of(0), pool_of(0)).view().reading.utilisation is None
+    assert uniform(pool_of(0), pool_of(0)).utilisation == 1
     assert weighted().view().reading == Reading(0, 0)
 
 
 def test_volumes_on_the_way_add_up():
-    one, other = herd(1), herd(2)
+    one, other = pool_of(1), pool_of(2)
     one.queued, other.booting, other.draining = 3, 4, 5
     found = weighted(one, other).view().reading
     assert (found.queued, found.booting, found.draining) == (3, 4, 5)
 
 
 def test_what_one_cannot_take_goes_to_the_others():
-    small, large = herd(50), herd(50)
+    small, large = pool_of(50), pool_of(50)
     whole = weighted(Limiter(maximum=100) >> small, Limiter(maximum=5000) >> large)
     plan = whole.plan(whole.view(), 4000, 1)
     assert explain(plan)[0] == (
@@ -75,7 +75,7 @@ def test_what_one_cannot_take_goes_to_the_others():
 
 
 def test_what_nobody_can_take_is_not_remembered():
-    pools = [herd(50), herd(50)]
+    pools = [pool_of(50), pool_of(50)]
     whole = weighted(*(Limiter(maximum=100) >> pool for pool in pools))
     pipeline = Linear() >> whole
     for _ in range(5):
@@ -86,7 +86,7 @@ def test_what_nobody_can_take_is_not_remembered():
 
 
 def test_without_spilling_the_rest_is_lost_as_in_cobald():
-    small, large = herd(50), herd(50)
+    small, large = pool_of(50), pool_of(50)
     whole = weighted(Limiter(maximum=100) >> small, large, spill=False)
     whole.demand = 4000
     assert demands(small, large) == [100, 2000]
@@ -94,7 +94,7 @@ def test_without_spilling_the_rest_is_lost_as_in_cobald():
 
 
 def test_an_unknown_pool_gets_a_probe_and_not_a_full_share():
-    good, new = herd(100, 0.9), herd(0)
+    good, new = pool_of(100, 0.9), pool_of(0)
     assert Weighted("utilisation").divide(190, [good.read(), new.read()]) == [90, 100]
     whole = weighted(good, new, weight="utilisation", probe=8)
     whole.demand = 190
@@ -105,7 +105,7 @@ def test_an_unknown_pool_gets_a_probe_and_not_a_full_share():
 
 
 def test_equal_parts():
-    pools = [herd(1), herd(2)]
+    pools = [pool_of(1), pool_of(2)]
     uniform(*pools).demand = 10
     assert demands(*pools) == [5, 5]
     assert Uniform().words() == "in equal parts"
@@ -118,7 +118,7 @@ def test_a_composite_of_nothing_takes_any_demand():
 
 
 def test_time_passes_below_also_if_nothing_is_asked_for():
-    pools = [herd(1, demand=4), herd(2, demand=6)]
+    pools = [pool_of(1, demand=4), pool_of(2, demand=6)]
     whole = weighted(*pools)
     plan = whole.plan(whole.view(), None, 1)
     whole.act(plan)
@@ -131,7 +131,7 @@ ROW = st.tuples(st.floats(0, 1e4), st.none() | st.floats(0, 1), st.floats(0, 500
 
 @given(st.lists(ROW, min_size=1, max_size=8), st.floats(0, 1e4), st.booleans())
 def test_all_of_a_demand_is_given_as_long_as_there_is_room(rows, wanted, by_use):
-    pools = [herd(supply, used) for supply, used, _ in rows]
+    pools = [pool_of(supply, used) for supply, used, _ in rows]
     most = [limit for *_, limit in rows]
     whole = weighted(
         *(Limiter(maximum=limit) >> pool for pool, limit in zip(pools, most, strict=True)),

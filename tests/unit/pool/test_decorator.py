@@ -15,11 +15,11 @@ from pilotage.pool.decorator import Buffer, BufferState, Coarser, Limiter, Logge
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Decorator, Pool, Reading, Target, View
 from pilotage.pool.pipeline import Bound, Pipeline, explain
-from tests.rigs.cluster.scripted_pool import Herd
+from tests.rigs.cluster.scripted_pool import ScriptedPool
 
 
-def herd(supply: float = 10, demand: float = 10, used: float | None = 1.0) -> Herd:
-    found = Herd("site", demand)
+def pool_of(supply: float = 10, demand: float = 10, used: float | None = 1.0) -> ScriptedPool:
+    found = ScriptedPool("site", demand)
     if supply:
         found.judge("pilot", supply, Fitness(used, used))
     return found
@@ -46,11 +46,11 @@ def decorated(decorator, wanted, pool):
     ],
 )
 def test_limits_are_kept_and_said(decorator, wanted, passed, words):
-    assert decorated(decorator, wanted, herd()) == (passed, words)
+    assert decorated(decorator, wanted, pool_of()) == (passed, words)
 
 
 def test_small_steps_add_up_to_a_large_one():
-    pool = herd(demand=0)
+    pool = pool_of(demand=0)
     pipeline = Linear(rate=1) >> Coarser(granularity=4) >> pool
     seen = []
     for _ in range(9):
@@ -60,7 +60,7 @@ def test_small_steps_add_up_to_a_large_one():
 
 
 def test_whoever_else_changes_a_demand_is_heard():
-    pool = herd(demand=8)
+    pool = pool_of(demand=8)
     bound = Coarser(granularity=4) >> pool
     bound.demand = 9
     assert (bound.demand, pool.demand) == (9, 8)
@@ -71,12 +71,12 @@ def test_whoever_else_changes_a_demand_is_heard():
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0.1, 100), st.floats(0, 100))
 def test_bounds_overrule_all_else(supply, wanted, step, low):
     decorator = Standardiser(low, low + 50, step, 10, 10)
-    passed, _ = decorated(decorator, wanted, herd(supply))
+    passed, _ = decorated(decorator, wanted, pool_of(supply))
     assert low <= passed <= low + 50
 
 
 def test_a_buffer_lets_through_the_newest_once_a_window():
-    pool = herd(demand=0)
+    pool = pool_of(demand=0)
     bound = Buffer(window=3) >> pool
     seen = []
     for wanted in range(1, 9):
@@ -87,7 +87,7 @@ def test_a_buffer_lets_through_the_newest_once_a_window():
 
 
 def test_a_buffer_passes_what_waits_also_if_nothing_new_is_asked_for():
-    pool = herd(demand=0)
+    pool = pool_of(demand=0)
     bound = Bound(Buffer(window=3), (Standardiser() >> pool), BufferState(0, 1))
     bound.act(bound.plan(bound.view(), 5, 1))
     assert bound.plan(bound.view(), None, 0.5).words == "5 waits for 0.5 s"
@@ -96,7 +96,7 @@ def test_a_buffer_passes_what_waits_also_if_nothing_new_is_asked_for():
 
 
 def test_a_logger_logs_what_is_done_and_not_what_is_planned(caplog):
-    bound = Logger(message="%(target)s: %(demand)g to %(value)g, %(utilisation).1f") >> herd(
+    bound = Logger(message="%(target)s: %(demand)g to %(value)g, %(utilisation).1f") >> pool_of(
         used=None
     )
     with caplog.at_level(logging.INFO):
@@ -110,7 +110,7 @@ def test_a_logger_logs_what_is_done_and_not_what_is_planned(caplog):
 
 
 def test_a_logger_of_another_name_and_level(caplog):
-    bound = Logger("mine", level="debug") >> herd()
+    bound = Logger("mine", level="debug") >> pool_of()
     with caplog.at_level(logging.DEBUG, "mine"):
         bound.demand = 3
     assert caplog.record_tuples == [
@@ -137,7 +137,7 @@ def test_what_makes_no_sense_is_refused(make, message):
 
 
 def test_planning_changes_nothing():
-    pool = herd(demand=10)
+    pool = pool_of(demand=10)
     pipeline = Linear(rate=1) >> Buffer(0) >> Standardiser(maximum=11) >> pool
     first = pipeline.plan(pipeline.view(), 5)
     assert pipeline.plan(pipeline.view(), 5) == first
@@ -151,7 +151,7 @@ def test_planning_changes_nothing():
 
 
 def test_joined_from_either_side_it_is_the_same():
-    pool = herd()
+    pool = pool_of()
     left = (Linear() >> Limiter()) >> (Buffer() >> Logger()) >> pool
     right = Linear() >> (Limiter() >> (Buffer() >> (Logger() >> pool)))
     for one in (left, right):
@@ -166,7 +166,7 @@ def test_joined_from_either_side_it_is_the_same():
 
 
 def test_a_shape_above_a_pool_is_a_pool():
-    bound = Limiter(maximum=5) >> herd(demand=3)
+    bound = Limiter(maximum=5) >> pool_of(demand=3)
     assert isinstance(bound.decorator, Decorator)
     assert all(isinstance(bound, kind) for kind in (Pool, Target))
     assert (bound.supply, bound.demand, bound.utilisation, bound.allocation) == (10, 3, 1, 1)
@@ -176,13 +176,13 @@ def test_what_does_not_fit_together_is_refused():
     with pytest.raises(errors.UsageError, match="int is no pool: it has no supply"):
         Linear() >> 3  # type: ignore[operator]
     with pytest.raises(errors.UsageError, match="Linear cannot stand here"):
-        Limiter() >> Linear() >> herd()
+        Limiter() >> Linear() >> pool_of()
     with pytest.raises(errors.UsageError, match="a pipeline has a controller already"):
-        Limiter() >> (Linear() >> herd())
+        Limiter() >> (Linear() >> pool_of())
 
 
 def test_a_hold_leaves_limits_below_alone():
-    pool = herd(supply=50, demand=60, used=0.6)
+    pool = pool_of(supply=50, demand=60, used=0.6)
     pipeline = Linear(0.5, 0.8) >> Standardiser(surplus=1) >> pool
     pipeline.tick(1)
     assert pool.demand == 60
