@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import durations, leftovers, since, spread, suites, system
+from tests.suite import durations, leftovers, since, spread, suites, system
 
 #: Fixtures for real systems; each starts only when a test asks for it.
-pytest_plugins = ["pytester", "tests.beds"]
+pytest_plugins = ["pytester", "tests.suite.beds"]
 
 # SIGINT may be ignored by the shell that started us in the background; commands under test obey it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

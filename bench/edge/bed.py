@@ -14,8 +14,8 @@ import apsw
 
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.edge import rig
-from tests.edge.rig import ADMIN, AGENT, USER, Edge
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.edge_agent import ADMIN, AGENT, USER, Edge
 
 #: Seconds between two looks at the queue of Slurm.
 POLL_S = 1.0
@@ -93,7 +93,7 @@ def bed(scratch: Path, limits: Mapping[str, Any]) -> Iterator[Bed]:
     with (
         Rabbit(users=(AGENT, ADMIN, USER)) as rabbit,
         Slurm() as cluster,
-        rig.at_slurm(
+        edge_agent.at_slurm(
             scratch / "agent", rabbit, cluster, settings={"batch": batch, "limits": limits}
         ) as edge,
     ):

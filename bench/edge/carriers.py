@@ -24,11 +24,11 @@ from testbed.certificates import put
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.contract.transfer.web import serving
-from tests.edge import rig
-from tests.edge.ported import Ported
-from tests.edge.rig import ADMIN, AGENT, USER
-from tests.flowed import Hub
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.dialing_agent import DialingAgent
+from tests.rigs.broker.edge_agent import ADMIN, AGENT, USER
+from tests.rigs.cluster.web import serving
+from tests.rigs.project.flow_hub import Hub
 
 _MS = 1000
 _BATCH = {"poll": f"{POLL_S:g}s", "jobs": 20_000, "per_second": 1000.0}
@@ -61,7 +61,7 @@ def _by_server(scratch: Path, cluster: Slurm, times: int, found: Found) -> None:
     port = free_port()
     (scratch / "web").mkdir()
     with Rabbit(users=(AGENT, ADMIN, USER)) as rabbit, serving(scratch / "web") as web:
-        by_broker = rig.at_slurm(
+        by_broker = edge_agent.at_slurm(
             scratch / "a", rabbit, cluster, settings={"batch": {**_BATCH, "path": [str(here)]}}
         )
         with by_broker:
@@ -103,10 +103,10 @@ def _by_port(scratch: Path, cluster: Slurm, times: int, found: Found) -> None:
 
 
 @contextmanager
-def _ported(root: Path, hub: Hub, port: int, cluster: Slurm, tools: Path) -> Iterator[Ported]:
+def _ported(root: Path, hub: Hub, port: int, cluster: Slurm, tools: Path) -> Iterator[DialingAgent]:
     """Have an agent that dials the hub; it is enrolled and not started yet."""
     slurm = {"batch": "slurm", "env": cluster.env, **_BATCH, "path": [str(tools)]}
-    with Ported(root, hub, port, slurm) as one:
+    with DialingAgent(root, hub, port, slurm) as one:
         one.enrol()
         yield one
 

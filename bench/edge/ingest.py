@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.edge.bed import bed
 from bench.figure import Figure, Goal, figure
 from bench.remote.found import Found
-from tests.edge.rig import AGENT
+from tests.rigs.broker.edge_agent import AGENT
 
 _TAKEN = "SELECT count(*) FROM edge_job"
 _UNTOLD = "SELECT count(*) FROM edge_outbox"

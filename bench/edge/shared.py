@@ -12,10 +12,10 @@ from bench.remote.found import Found
 from pilotage.hub.project import Project
 from pilotage.job import machine, records
 from pilotage.job.model import App, JobSpec, NewJob, State
-from tests.contract.transfer.web import Web, serving
-from tests.edge import ported
-from tests.edge.ported import Ported
-from tests.flowed import Hub
+from tests.rigs.broker import dialing_agent
+from tests.rigs.broker.dialing_agent import DialingAgent
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project.flow_hub import Hub
 
 _MEGA = 10**6
 _PATIENCE_S = 600.0
@@ -32,15 +32,15 @@ def measure(scratch: Path, jobs: int, size: int, found: Found) -> None:
         settings = {"flows": {"data": f"{web.url}/data", "hosts": [host]}}
         staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
 
-        def equip(site: Ported) -> None:
+        def equip(site: DialingAgent) -> None:
             site.programs.add("reads", _DOES, staging=staging, **_APP)
 
-        with ported.pair(scratch, equip, settings=settings) as (hub, site):
+        with dialing_agent.pair(scratch, equip, settings=settings) as (hub, site):
             _write(hub.root / _INPUT, size)
             _run(hub, site, web, jobs, size, found)
 
 
-def _run(hub: Hub, site: Ported, web: Web, jobs: int, size: int, found: Found) -> None:
+def _run(hub: Hub, site: DialingAgent, web: Web, jobs: int, size: int, found: Found) -> None:
     spec = JobSpec(
         recipe=App("reads"), name="reads", site=site.site, params={"source": _INPUT},
         inputs=(_INPUT,),

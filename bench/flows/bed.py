@@ -14,8 +14,8 @@ from typing import NamedTuple
 from bench.flows.scripted import READY
 from pilotage.flow.model import Flow
 from testbed.rabbit import Rabbit
-from tests.edge.rig import ADMIN, AGENT
-from tests.flowed import FINAL, Hub, bus_settings
+from tests.rigs.broker.edge_agent import ADMIN, AGENT
+from tests.rigs.project.flow_hub import FINAL, Hub, bus_settings
 
 SITES = ("east", "west")
 _PATIENCE_S = 900.0

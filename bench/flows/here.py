@@ -13,7 +13,7 @@ from bench.remote.found import Found
 from pilotage.flow import read, records
 from pilotage.flow.model import Flow
 from pilotage.hub.project import Project
-from tests.flowed import FINAL, Hub
+from tests.rigs.project.flow_hub import FINAL, Hub
 
 #: Each step reads what the one before has left, and leaves as much.
 _BYTES = 1_000_000

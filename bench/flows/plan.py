@@ -13,7 +13,7 @@ from bench.flows import chain, here, real, wide
 from bench.flows.bed import Bed
 from bench.remote.found import Found
 from testbed.rabbit import Rabbit
-from tests.edge.rig import ADMIN, AGENT
+from tests.rigs.broker.edge_agent import ADMIN, AGENT
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from bench.edge.bed import Bed, bed
 from bench.figure import Figure, figure
 from bench.remote.found import Found
 from pilotage.flow.model import Flow, Step
-from tests.edge import rig
-from tests.flowed import Hub
+from tests.rigs.broker import edge_agent
+from tests.rigs.project.flow_hub import Hub
 
 _MS = 1000
 
@@ -21,7 +21,7 @@ def measure(scratch: Path, times: int, found: Found) -> None:
     """Send a chain to and fro between a site that runs jobs at once and one with Slurm."""
     with (
         bed(scratch, {"free": "1M"}) as one,
-        rig.at_local(scratch / "beside", one.edge.rabbit, beside=one.edge) as other,
+        edge_agent.at_local(scratch / "beside", one.edge.rabbit, beside=one.edge) as other,
     ):
         hub = Hub(scratch / "hub", one.edge)
         one.edge.start()

@@ -17,7 +17,7 @@ import aio_pika
 import apsw
 from aio_pika.abc import AbstractExchange, AbstractIncomingMessage
 
-from tests.edge.rig import ADMIN
+from tests.rigs.broker.edge_agent import ADMIN
 
 
 async def pass_on(

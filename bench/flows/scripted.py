@@ -19,7 +19,7 @@ from typing import TextIO
 import aio_pika
 from aio_pika.abc import AbstractExchange, AbstractIncomingMessage
 
-from tests.edge.rig import AGENT
+from tests.rigs.broker.edge_agent import AGENT
 
 _AHEAD = 1000
 READY = "ready"

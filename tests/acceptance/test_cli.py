@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests import programs
+from tests.suite import programs
 
 SRC = str(Path(__file__).parents[2] / "src")
 RULES = """

@@ -15,10 +15,10 @@ import pytest
 from pilotage.job.model import State
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
-from tests import fleet
-from tests.edge import rig
-from tests.edge.rig import AGENT, SRC
-from tests.fleet import enrolled
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.edge_agent import AGENT, SRC
+from tests.rigs.node import real_hub
+from tests.rigs.node.real_hub import enrolled
 
 PATIENCE = 120.0
 
@@ -89,7 +89,7 @@ def test_a_unit_for_systemd(made: Path):
 
 @pytest.mark.slow
 def test_status_and_draining(tmp_path: Path, rabbit: Rabbit):
-    with rig.at_local(tmp_path / "e", rabbit) as edge:
+    with edge_agent.at_local(tmp_path / "e", rabbit) as edge:
         edge.start()
         key = edge.post("count")
         edge.wait_ended(key)
@@ -121,7 +121,7 @@ def test_a_batch_system_that_does_not_answer_is_told_before_there_is_a_job(
     squeue.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
     squeue.chmod(0o755)
     batch = {"batch": "slurm", "path": [str(tools)]}
-    with rig.Edge(tmp_path / "e", rabbit, batch) as edge, edge.up():
+    with edge_agent.Edge(tmp_path / "e", rabbit, batch) as edge, edge.up():
         edge.wait(
             lambda: answer(edge.root, "agent", "status")["agent"]["state"] == "no batch system"
         )
@@ -131,11 +131,11 @@ def test_a_batch_system_that_does_not_answer_is_told_before_there_is_a_job(
 
 
 def test_pilots_reach_their_hub_through_the_agent(tmp_path: Path, rabbit: Rabbit):
-    with fleet.running(tmp_path / "hub", hub='tls = "on"') as hub:
+    with real_hub.running(tmp_path / "hub", hub='tls = "on"') as hub:
         place = f"127.0.0.1:{free_port()}"
         relay = {"relay": {"hub": hub.url, "listen": place}}
         with (
-            rig.at_local(tmp_path / "e", rabbit, settings=relay) as edge,
+            edge_agent.at_local(tmp_path / "e", rabbit, settings=relay) as edge,
             edge.up(),
             enrolled(hub, tmp_path / "p", "--link", f"relay:{place}"),
         ):

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from rocrate.rocrate import ROCrate
 
-from tests.browser import SRC, Hub
-from tests.programs import PATIENCE
+from tests.rigs.project.browser import SRC, Hub
+from tests.suite.programs import PATIENCE
 
 FLOW = """
 name = "words"

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.programs import PATIENCE, end, until_ready
+from tests.suite.programs import PATIENCE, end, until_ready
 
 
 def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:

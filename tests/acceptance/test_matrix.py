@@ -29,11 +29,11 @@ from testbed.condor import root as condor_root
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import every, suites, system
-from tests.every import Case
 from tests.rigs.matrix import sources
 from tests.rigs.matrix.bed import POOL, Bed
 from tests.rigs.matrix.sources import Work
+from tests.suite import every, suites, system
+from tests.suite.every import Case
 
 MATRIX = matrix.read()
 #: Cells of each row that a run of all tests tries; the next seed has others.

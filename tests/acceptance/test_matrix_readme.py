@@ -12,8 +12,8 @@ import pytest
 from pilotage.job.model import State
 from pilotage.job.records import Selection
 from pilotage.status.explain import JobExplainer
-from tests.fleet import RealHub, blind
-from tests.scripted_hub import wait_for
+from tests.rigs.node.real_hub import RealHub, blind
+from tests.rigs.node.scripted_hub import wait_for
 
 README = Path(__file__).parents[2] / "README.md"
 #: As many scans as keep this machine and the pilot busy for a while.

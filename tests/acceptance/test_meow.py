@@ -20,7 +20,7 @@ import pilotage
 from pilotage.base import errors
 from pilotage.compat import meow
 from testbed.ports import free_port
-from tests.programs import PATIENCE
+from tests.suite.programs import PATIENCE
 
 EXAMPLE = """
 import glob, os, time

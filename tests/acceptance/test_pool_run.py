@@ -18,7 +18,7 @@ import pytest
 from pilotage.hub.project import Project
 from pilotage.pool import view
 from testbed.ports import free_port
-from tests.sites import PATIENCE, SITE, SRC, Farm
+from tests.rigs.cluster.batch_site import PATIENCE, SITE, SRC, SiteProject
 
 #: As COBalD's documentation has it, but quick, and with a pool of ours at the end.
 TAGS = """
@@ -77,7 +77,7 @@ class Bench:
     """A farm whose pools are steered from outside."""
 
     def __init__(self, root: Path, *pools: str) -> None:
-        self.farm = Farm(root, 'batch = "local"\n')
+        self.farm = SiteProject(root, 'batch = "local"\n')
         (root / "pilotage.toml").write_text(
             f'[hub]\ntls = "on"\nport = {free_port()}\n'
             '[pilots]\nsandbox = "none"\nheartbeat = "0.5s"\nlease = "1m"\n'

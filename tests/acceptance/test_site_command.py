@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from testbed.ssh import Sshd
-from tests import programs
-from tests.terminal import typed
+from tests.rigs.project.terminal import typed
+from tests.suite import programs
 
 PATIENCE = 120.0
 

@@ -20,9 +20,9 @@ from pilotage.edge import view
 from pilotage.store import connect
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
-from tests.edge import rig
-from tests.heard import Lane, Site, result, served
-from tests.programs import PATIENCE, end, until_ready
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.site_messages import OwnExchange, Site, result, served
+from tests.suite.programs import PATIENCE, end, until_ready
 
 JOB = {"v": 1, "kind": "job", "site": "mira", "application": "sim", "parameters": {"events": 10}}
 #: As the slides of the original show it, with its comma.
@@ -32,7 +32,7 @@ LEGACY = '{"name": "n", "site": "mira", "application": "sim", "wall_time_minutes
 class Person:
     """Somebody in the folder of a project."""
 
-    def __init__(self, root: Path, lane: Lane, user: str = "alice") -> None:
+    def __init__(self, root: Path, lane: OwnExchange, user: str = "alice") -> None:
         self.root, self.lane = root, lane
         root.mkdir(exist_ok=True)
         port = f"[hub]\nport = {free_port()}\n"
@@ -67,17 +67,17 @@ class Person:
 
 
 @pytest.fixture
-def lane(rabbit: Rabbit) -> Lane:
-    return Lane(rabbit)
+def lane(rabbit: Rabbit) -> OwnExchange:
+    return OwnExchange(rabbit)
 
 
 @pytest.fixture
-def person(tmp_path: Path, lane: Lane) -> Person:
+def person(tmp_path: Path, lane: OwnExchange) -> Person:
     return Person(tmp_path / "project", lane)
 
 
 @pytest.fixture
-def site(lane: Lane) -> Iterator[Site]:
+def site(lane: OwnExchange) -> Iterator[Site]:
     site = Site(lane)
     with served(site):
         yield site
@@ -141,7 +141,9 @@ def test_who_waits_no_longer_leaves_the_job_alone(person: Person, site: Site):
         assert process.wait(PATIENCE) == 130
 
 
-def test_that_nobody_listens_is_said_with_what_to_do(person: Person, tmp_path: Path, lane: Lane):
+def test_that_nobody_listens_is_said_with_what_to_do(
+    person: Person, tmp_path: Path, lane: OwnExchange
+):
     found = person.run("site", "send", "mira", person.file())
     assert found.returncode == 6
     assert "no one listens to 'job.mira'" in found.stderr
@@ -206,7 +208,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
+def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: OwnExchange):
     assert person.tell("site", "ls")[0]["sites"] == []
     assert "no hub listens to the broker" in person.run("site", "ls").stderr
     site = Site(lane)
@@ -239,14 +241,14 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
 
 @pytest.mark.slow
 def test_all_of_it_with_a_real_agent(tmp_path: Path, rabbit: Rabbit):
-    with rig.at_local(tmp_path / "site", rabbit) as edge, edge.up():
-        lane = Lane(rabbit)
+    with edge_agent.at_local(tmp_path / "site", rabbit) as edge, edge.up():
+        lane = OwnExchange(rabbit)
         lane.exchange = edge.exchange
         alice, admin = (Person(tmp_path / one, lane, one) for one in ("alice", "hub"))
         with _up(admin):
             until(admin.heard)
             [heard] = admin.tell("site", "ls")[0]["sites"]
-            assert (heard["name"], heard["agent"]["speaker"]) == (edge.site, rig.AGENT)
+            assert (heard["name"], heard["agent"]["speaker"]) == (edge.site, edge_agent.AGENT)
             checks = admin.tell("site", "check", edge.site)[0]["checks"]
             verdicts = {one["name"]: one["verdict"] for one in checks}
             assert "bad" not in verdicts.values(), checks

@@ -9,7 +9,7 @@ from pilotage.batch.system.model import BatchCommand, BatchOrder, EndCause, Phas
 from pilotage.testing.batch import beds, life
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.gridengine import GridEngine as Cluster
-from tests.beds import gridengine  # noqa: F401
+from tests.suite.beds import gridengine  # noqa: F401
 
 CAN = frozenset({"time", "signal", "hold", "wait", "ended", "cause"})
 

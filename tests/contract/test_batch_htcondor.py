@@ -13,7 +13,7 @@ from pilotage.batch.system.model import BatchCommand, BatchOrder, EndCause, Phas
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.condor import Condor
-from tests.beds import condor  # noqa: F401
+from tests.suite.beds import condor  # noqa: F401
 
 CAN = frozenset({"time", "signal", "memory", "hold", "wait", "ended", "cause"})
 STRANGER = """\

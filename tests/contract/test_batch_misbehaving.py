@@ -13,8 +13,8 @@ from pilotage.batch.system import slurm
 from pilotage.batch.system.model import BatchCommand, BatchError, Phase
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
-from tests.misbehaving import faults
-from tests.misbehaving.double import Misbehaving
+from tests.rigs.cluster.misbehaving import faults
+from tests.rigs.cluster.misbehaving.double import Misbehaving
 
 
 class Trial(beds.Commands):

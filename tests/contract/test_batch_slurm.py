@@ -20,7 +20,7 @@ from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
 from pilotage.testing.batch.words import ORDER, Sample, Words, recorded
 from testbed.slurm import Slurm as Cluster
-from tests.beds import slurm, slurm_accounting  # noqa: F401
+from tests.suite.beds import slurm, slurm_accounting  # noqa: F401
 
 RECORDED = Path(__file__).parent / "batch/recorded"
 CAN = frozenset({"time", "signal", "hold", "wait", "step", "ended", "cause"})

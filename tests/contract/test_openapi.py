@@ -19,7 +19,7 @@ from schemathesis.checks import negative_data_rejection, positive_data_acceptanc
 
 from pilotage.hub.api import openapi, routes
 from pilotage.hub.api.overview import Overviews
-from tests.face import Hub, running
+from tests.rigs.project.hub_port import Hub, running
 
 TABLE = routes.table(Overviews())
 DOCUMENT = openapi.document(TABLE)

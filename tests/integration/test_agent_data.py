@@ -19,8 +19,8 @@ from pilotage.base import crash
 from pilotage.data.transfer.model import MANIFEST
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from tests.contract.transfer.web import Web, serving
-from tests.staged import Edge
+from tests.rigs.broker.agent_without_bus import Edge
+from tests.rigs.cluster.web import Web, serving
 
 
 @pytest.fixture

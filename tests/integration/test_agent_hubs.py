@@ -19,8 +19,8 @@ from pilotage.hub.project import Project
 from pilotage.pilot import view
 from testbed.ports import free_port
 from testbed.ssh import Sshd
-from tests import suites
-from tests.edge.shared import POOL, Frontend, Shared
+from tests.rigs.broker.shared_agent import POOL, Frontend, Shared
+from tests.suite import suites
 
 LOCAL = {"batch": "local"}
 

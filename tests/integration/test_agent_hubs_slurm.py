@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.slurm import Slurm
-from tests.edge.shared import Frontend, Shared
+from tests.rigs.broker.shared_agent import Frontend, Shared
 
 LIMITS = {"lab": 2, "group": 1}
 

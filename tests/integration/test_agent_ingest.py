@@ -28,13 +28,14 @@ from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker
 from pilotage.store import connect
 from testbed.rabbit import Rabbit
-from tests import posted, programs
-from tests.contract.bus.beds import known_to
-from tests.posted import Store
+from tests.rigs.broker import agent_parts
+from tests.rigs.broker.agent_parts import Store
+from tests.rigs.broker.buses import known_to
+from tests.suite import programs
 
 PATIENCE = 60
 TOPIC = "job.mira"
-SETTINGS = posted.settings()
+SETTINGS = agent_parts.settings()
 
 
 class Desk:
@@ -73,7 +74,7 @@ async def desk(rabbit: Rabbit) -> Desk:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with posted.store(tmp_path, sim=posted.app()) as made:
+    with agent_parts.store(tmp_path, sim=agent_parts.app()) as made:
         yield made
 
 
@@ -113,19 +114,19 @@ async def heard(desk: Desk, topic: str) -> AsyncIterator[list[dict[str, Any]]]:
 
 
 async def test_who_sent_it_is_the_brokers_word(desk: Desk, store: Store):
-    await desk.post(posted.body(key="k"))
-    await desk.post(posted.body(key="k", name="bob's"), name="bob")
+    await desk.post(agent_parts.body(key="k"))
+    await desk.post(agent_parts.body(key="k", name="bob's"), name="bob")
     async with taking(desk, store):
         await until(lambda: len(store.jobs()) == 2)
     assert sorted(one.owner for one in store.jobs()) == ["alice", "bob"]
 
 
 async def test_what_has_no_name_is_of_who_the_site_says_or_refused(desk: Desk, store: Store):
-    await desk.post(posted.body(key="a"), user="")
+    await desk.post(agent_parts.body(key="a"), user="")
     async with taking(desk, store):
         await until(lambda: records.refused(store.db, 9))
     assert records.refused(store.db, 9)[0].code == "no_user"
-    await desk.post(posted.body(key="b"), user="")
+    await desk.post(agent_parts.body(key="b"), user="")
     async with taking(desk, store, unnamed="legacy"):
         await until(store.jobs)
     assert [one.owner for one in store.jobs()] == ["legacy"]
@@ -134,13 +135,13 @@ async def test_what_has_no_name_is_of_who_the_site_says_or_refused(desk: Desk, s
 async def test_while_it_drains_messages_stay_at_the_broker(desk: Desk, store: Store):
     async with taking(desk, store) as one:
         one.taking = False
-        await desk.post(*(posted.body(key=f"k{at}") for at in range(5)))
+        await desk.post(*(agent_parts.body(key=f"k{at}") for at in range(5)))
         await anyio.sleep(0.5)
         assert store.jobs() == []
         one.taking = True
         await until(lambda: len(store.jobs()) == 5)
         one.taking = False
-        await desk.post(posted.body(key="late"))
+        await desk.post(agent_parts.body(key="late"))
         await anyio.sleep(0.5)
         assert len(store.jobs()) == 5
     async with taking(desk, store):
@@ -152,10 +153,10 @@ async def test_what_the_store_did_not_take_is_not_acknowledged(
 ):
     monkeypatch.setattr("pilotage.agent.ingest._PAUSE_S", 0.05)
     store.writer.close()
-    await desk.post(posted.body(key="k"))
+    await desk.post(agent_parts.body(key="k"))
     async with taking(desk, store):
         await anyio.sleep(0.5)
-    with posted.store(store.root) as anew:
+    with agent_parts.store(store.root) as anew:
         async with taking(desk, anew):
             await until(anew.jobs)
         store.writer = anew.writer
@@ -163,8 +164,8 @@ async def test_what_the_store_did_not_take_is_not_acknowledged(
 
 
 async def test_refusals_reach_who_sent_and_who_watches(desk: Desk, store: Store):
-    bad = posted.body(key="bad", reply="status.me", nodes=99)
-    await desk.post(bad, bad, posted.body(key="good", reply="status.me"))
+    bad = agent_parts.body(key="bad", reply="status.me", nodes=99)
+    await desk.post(bad, bad, agent_parts.body(key="good", reply="status.me"))
     async with (
         heard(desk, "status.**") as told,
         heard(desk, "refused.mira") as dead,
@@ -188,7 +189,7 @@ async def test_refusals_reach_who_sent_and_who_watches(desk: Desk, store: Store)
 @contextmanager
 def agent(root: Path, broker: Broker, point: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """Run the half of an agent that speaks with the broker; it dies at a point."""
-    argv = [sys.executable, "-m", "tests.posted_agent", str(root)]
+    argv = [sys.executable, "-m", "tests.rigs.broker.agent_program", str(root)]
     argv.append(msgspec.json.encode(broker).decode())
     env = {**os.environ, "PILOTAGE_CRASH_AT": point}
     process = subprocess.Popen(argv, env=env)
@@ -201,8 +202,8 @@ def agent(root: Path, broker: Broker, point: str = "") -> Iterator[subprocess.Po
 
 def jobs_of(turn: int) -> list[bytes]:
     """Return jobs, some of them twice, and one that is refused."""
-    good = [posted.body(key=f"{turn}-{at}", reply="status.me") for at in range(8)]
-    return [*good, *good[:3], posted.body(key=f"{turn}-bad", reply="status.me", nodes=99)]
+    good = [agent_parts.body(key=f"{turn}-{at}", reply="status.me") for at in range(8)]
+    return [*good, *good[:3], agent_parts.body(key=f"{turn}-bad", reply="status.me", nodes=99)]
 
 
 @pytest.mark.crash_points
@@ -226,9 +227,9 @@ async def test_killed_twice_at_each_point(desk: Desk, tmp_path: Path, point: str
 async def killed(desk: Desk, tmp_path: Path, point: str, times: int) -> None:
     """Kill an agent at a point, with more messages each time, and see that another does it all."""
     jobs = 8 * times
-    with posted.store(tmp_path, sim=posted.app()):
+    with agent_parts.store(tmp_path, sim=agent_parts.app()):
         pass
-    ask = posted.control("query", reply="status.answers")
+    ask = agent_parts.control("query", reply="status.answers")
     for turn in range(times):
         await desk.post(*jobs_of(turn))
         async with desk.bus("alice") as alice:
@@ -259,7 +260,7 @@ async def test_a_reply_that_the_broker_refuses_silences_nobody_else(
 ):
     exchange = desk.broker("site").exchange
     rabbit.permit_topics("site", exchange, write="^(status.mira|job)", read=".*")
-    await desk.post(posted.body(key="a", reply="status.eve"), posted.body(key="b"))
+    await desk.post(agent_parts.body(key="a", reply="status.eve"), agent_parts.body(key="b"))
     async with taking(desk, store):
         await until(lambda: len(store.jobs()) == 2)
     async with heard(desk, "status.**") as found, desk.bus("site") as bus:

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from pilotage.data.transfer.model import MANIFEST
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
-from tests.edge import rig
-from tests.edge.rig import Edge
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.web import Web, serving
 
 _MAKE = 'mkdir -p out; cat data 2>/dev/null > out/copy; echo "made by $PILOTAGE_JOB" > out/made'
 _READ = "cat in/made > out"
@@ -28,7 +28,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 @pytest.fixture
 def edge(tmp_path: Path, rabbit: Rabbit, web: Web) -> Iterator[Edge]:
-    with rig.at_local(tmp_path / "e", rabbit) as one:
+    with edge_agent.at_local(tmp_path / "e", rabbit) as one:
         staging = {"protocols": ["http"], "hosts": [f"127.0.0.1:{web.port}"]}
         staging["private"] = ["127.0.0.0/8"]
         # What was damaged at the server must not be had from what an earlier job brought.

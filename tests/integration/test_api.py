@@ -16,7 +16,7 @@ from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.project import tokens
 from pilotage.store import Db
-from tests.face import SPEC, Hub, running
+from tests.rigs.project.hub_port import SPEC, Hub, running
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from pilotage.project.tokens import TokenScope
-from tests.face import Hub, running
+from tests.rigs.project.hub_port import Hub, running
 
 FLOW: dict[str, Any] = {
     "name": "small",

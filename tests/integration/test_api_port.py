@@ -20,7 +20,7 @@ from pilotage.project import settings
 from pilotage.project import tokens as auth
 from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
-from tests.face import Hub, running
+from tests.rigs.project.hub_port import Hub, running
 
 #: What an attempt at each of two sites reads and writes.
 READS, WRITES = "jobs/~inputs/a-1/a.dat", "jobs/mark/1.1/"

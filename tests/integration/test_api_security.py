@@ -16,7 +16,7 @@ from pilotage.hub.api.call import Route
 from pilotage.hub.api.overview import Overviews
 from pilotage.project import tokens
 from pilotage.project.tokens import TokenScope
-from tests.face import SPEC, Hub, running
+from tests.rigs.project.hub_port import SPEC, Hub, running
 
 ROUTES = routes.table(Overviews())
 #: Which scopes may ask for a route that needs one.

@@ -15,7 +15,7 @@ import pytest
 
 from pilotage.hub.api import live
 from pilotage.job.model import State
-from tests.face import Hub, running
+from tests.rigs.project.hub_port import Hub, running
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ from examples.atlas import atlas
 from testbed.condor import Condor
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.contract.transfer.web import Web, serving
-from tests.edge import rig
-from tests.edge.rig import USER, Edge
-from tests.flowed import FINAL, Hub
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.edge_agent import USER, Edge
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project.flow_hub import FINAL, Hub
 
 EXAMPLE = Path(atlas.__file__).parent
 REPLY = "status.alice.atlas"
@@ -62,7 +62,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
 def farm(rabbit: Rabbit, condor: Condor, web: Web) -> Iterator[Edge]:
     with tempfile.TemporaryDirectory(dir=condor.shared) as folder:
         Path(folder).chmod(0o755)
-        with rig.at_condor(Path(folder) / "e", rabbit, condor) as one:
+        with edge_agent.at_condor(Path(folder) / "e", rabbit, condor) as one:
             equip(one, "condor", web)
             with one.up():
                 yield one
@@ -73,7 +73,7 @@ def machine(
     farm: Edge, tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, slurm: Slurm, web: Web
 ) -> Iterator[Edge]:
     folder = tmp_path_factory.mktemp("atlas") / "e"
-    with rig.at_slurm(folder, rabbit, slurm, beside=farm) as one:
+    with edge_agent.at_slurm(folder, rabbit, slurm, beside=farm) as one:
         equip(one, "slurm", web)
         with one.up():
             yield one

@@ -14,7 +14,7 @@ from pilotage.bus.amqp import link
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.port import Message
 from testbed.rabbit import Rabbit
-from tests.contract.bus.beds import known_to
+from tests.rigs.broker.buses import known_to
 
 BAD = b"\xff\xfe"
 #: Microseconds, as some write them: a year that no calendar has.

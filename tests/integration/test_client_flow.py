@@ -11,9 +11,9 @@ from pilotage import Flow
 from pilotage.base import errors
 from pilotage.client import AsyncClient, Client, where
 from pilotage.client.flow import definition
-from tests.programs import PATIENCE
-from tests.rig import Rig
-from tests.sums import add, double
+from tests.rigs.project.functions import add, double
+from tests.rigs.project.project import Rig
+from tests.suite.programs import PATIENCE
 
 SETTINGS = "[hub]\nport = 0\n[site]\ncpus = 2\n"
 FLOW = """

@@ -16,10 +16,20 @@ from pilotage.base import errors
 from pilotage.client import AsyncClient, Client, Executor, as_completed
 from pilotage.job.model import Command, JobSpec
 from testbed.ports import free_port
-from tests import programs
-from tests.programs import PATIENCE
-from tests.rig import Rig
-from tests.sums import add, die_at_seven, double, fail, fail_at_seven, later, note, sleep, twice
+from tests.rigs.project.functions import (
+    add,
+    die_at_seven,
+    double,
+    fail,
+    fail_at_seven,
+    later,
+    note,
+    sleep,
+    twice,
+)
+from tests.rigs.project.project import Rig
+from tests.suite import programs
+from tests.suite.programs import PATIENCE
 
 SETTINGS = "[hub]\nport = 0\n[site]\ncpus = 2\n"
 

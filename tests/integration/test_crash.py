@@ -15,7 +15,7 @@ from pilotage import Project
 from pilotage.base import crash
 from pilotage.job.model import State
 from pilotage.job.records import Selection
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 FILES = 24
 #: Files that are written at once; each burst that is seen is something to read and to commit.

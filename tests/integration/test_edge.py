@@ -14,17 +14,17 @@ import pytest
 from testbed.condor import Condor
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.contract.transfer.web import Web, serving
-from tests.edge import law, rig
-from tests.edge.programs import DOES
-from tests.edge.rig import Edge
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.applications import DOES
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.web import Web, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
 def local(tmp_path: Path, rabbit: Rabbit) -> Iterator[Edge]:
-    with rig.at_local(tmp_path / "e", rabbit) as edge:
+    with edge_agent.at_local(tmp_path / "e", rabbit) as edge:
         yield edge
 
 
@@ -65,7 +65,7 @@ def test_the_definition_of_the_seeds_slide_runs(
     (web.root / "in" / "data").write_text("events")
     (web.root / "in" / "file_to_config_app.cfg").write_text("target = out/found\n")
     (web.root / "out").mkdir()
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
         edge.change({"bus": {"jobs": {edge.site: "argo"}}})
         edge.programs.add(
             "unique_application_name", f"{DOES['gate']}{DOES['stage']}", argv=["data", "{target}"],
@@ -115,7 +115,7 @@ def test_a_job_runs_once_however_often_it_is_sent(local: Edge):
         local.send(*[local.job("count", key) for key in keys])
         after = local.post("count")
         local.wait_ended(after)
-    law.holds(local, [*keys, after])
+    invariants.holds(local, [*keys, after])
     assert len(local.jobs()) == 6
 
 
@@ -126,14 +126,14 @@ def test_jobs_that_were_sent_while_nobody_was_there_run(local: Edge):
     keys = local.post_many("count", 8)
     with local.up():
         local.wait_ended(*keys)
-    law.holds(local, [first, *keys])
+    invariants.holds(local, [first, *keys])
 
 
 def test_a_job_that_fails_says_how(local: Edge):
     with local.up():
         key = local.post("fail", parameters={"status": 7})
         local.wait_ended(key)
-    law.holds(local, [key], ran=False)
+    invariants.holds(local, [key], ran=False)
     last = local.end(key)
     assert last is not None
     assert last["state"] == "failed"
@@ -152,7 +152,7 @@ def test_data_comes_and_goes_by_url(local: Edge, web: Web):
             outputs=[{"path": "out/data", "url": f"{web.url}/out/"}],
         )  # fmt: skip
         local.wait_ended(key)
-    law.holds(local, [key])
+    invariants.holds(local, [key])
     assert (web.root / "out" / "data").read_text() == "HELLO"
 
 
@@ -162,7 +162,7 @@ def test_what_is_refused_is_said_and_kept_with_the_reason(local: Edge):
         local.wait_ended(key)
         local.send(b"no JSON")
         local.wait(lambda: len(local.raw(f"refused.{local.site}")) == 2)
-    law.holds(local, [key], ran=False)
+    invariants.holds(local, [key], ran=False)
     last = local.end(key)
     assert last is not None
     assert (last["state"], last["job"]) == ("rejected", 0)
@@ -174,20 +174,20 @@ def test_what_is_refused_is_said_and_kept_with_the_reason(local: Edge):
 
 @pytest.mark.slow
 def test_slurm(tmp_path: Path, rabbit: Rabbit, slurm: Slurm):
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm) as edge, edge.up():
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm) as edge, edge.up():
         keys = edge.post_many("count", 8, queue="debug")
         edge.wait_ended(*keys)
-        law.holds(edge, keys)
+        invariants.holds(edge, keys)
 
 
 @pytest.mark.slow
 def test_htcondor(rabbit: Rabbit, condor: Condor):
     with (
         tempfile.TemporaryDirectory(dir=condor.shared) as folder,
-        rig.at_condor(Path(folder) / "e", rabbit, condor) as edge,
+        edge_agent.at_condor(Path(folder) / "e", rabbit, condor) as edge,
     ):
         Path(folder).chmod(0o755)
         with edge.up():
             keys = edge.post_many("count", 8)
             edge.wait_ended(*keys)
-            law.holds(edge, keys)
+            invariants.holds(edge, keys)

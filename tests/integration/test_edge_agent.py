@@ -22,19 +22,19 @@ import pytest
 from pilotage.agent import status as look
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests import programs, system
-from tests.contract.transfer.web import serving
-from tests.edge import law, rig
-from tests.edge.outsider import Outsider
-from tests.edge.rig import ADMIN, FINAL, PATIENCE, SRC, USER, Edge
-from tests.edge.whole import Whole
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.amqp_client import AmqpClient
+from tests.rigs.broker.edge_agent import ADMIN, FINAL, PATIENCE, SRC, USER, Edge
+from tests.rigs.broker.whole_jobs import WholeJobs
+from tests.rigs.cluster.web import serving
+from tests.suite import programs, system
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def edge(tmp_path: Path, rabbit: Rabbit) -> Iterator[Edge]:
-    with rig.at_local(tmp_path / "e", rabbit) as one:
+    with edge_agent.at_local(tmp_path / "e", rabbit) as one:
         yield one
 
 
@@ -98,7 +98,7 @@ def test_a_part_that_dies_is_begun_anew_and_the_others_go_on(edge: Edge):
     edge.wait(lambda: seen(edge).parts == {}, passing=1.0)
     assert status(edge)["parts"] == {}
     keys += runs_well(edge)
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
 
 
 def reachable(port: int) -> bool:
@@ -109,7 +109,7 @@ def reachable(port: int) -> bool:
 
 def test_no_files_are_left_to_open(edge: Edge):
     """It lives on, and goes on once there are some; no job pays for it."""
-    whole = Whole(edge, edge.root / "data")
+    whole = WholeJobs(edge, edge.root / "data")
     edge.start()
     first = whole.post()
     edge.wait_ended(*first)
@@ -125,7 +125,7 @@ def test_no_files_are_left_to_open(edge: Edge):
     assert edge.process.poll() is None, edge.told()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
     edge.wait_ended(*keys)
-    law.holds(edge, first + keys)
+    invariants.holds(edge, first + keys)
     whole.left(keys)
     assert edge.process.poll() is None
 
@@ -145,7 +145,7 @@ def test_another_process_has_the_store_locked(edge: Edge):
         other.execute("ROLLBACK")
     edge.wait_ended(*keys)
     assert edge.process.poll() is None, edge.told()
-    law.holds(edge, first + keys)
+    invariants.holds(edge, first + keys)
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_the_disk_of_the_store_is_full(edge: Edge, small_disk: Path, killed: boo
     if killed:
         edge.start()
     edge.wait_ended(*keys)
-    law.holds(edge, first + keys)
+    invariants.holds(edge, first + keys)
 
 
 # -- stopped and started ---------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_it_is_stopped_and_started_anew_with_jobs_everywhere(edge: Edge, tmp_pat
     with serving(tmp_path / "data") as web:
         staging = {"protocols": ["http"], "hosts": [f"127.0.0.1:{web.port}"]}
         staging["private"] = ["127.0.0.0/8"]
-        whole = Whole(edge, web.root, url=web.url, staging=staging)
+        whole = WholeJobs(edge, web.root, url=web.url, staging=staging)
         (web.root / "in").write_text("x" * (1 << 22) + "\n")
         web.pause = 1.0
         edge.start()
@@ -213,7 +213,7 @@ def test_it_is_stopped_and_started_anew_with_jobs_everywhere(edge: Edge, tmp_pat
         edge.start()
         keys = [running, *coming, *sent]
         edge.wait_ended(*keys)
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
     assert [edge.heard("heartbeat")[at]["epoch"] for at in (0, -1)] == [1, 2]
 
 
@@ -249,13 +249,13 @@ def test_a_second_agent_in_the_same_folder_is_refused(edge: Edge):
     found = command(edge, "agent", "run", str(edge.root))
     assert found.returncode != 0
     assert str(edge.process.pid) in found.stderr
-    law.holds(edge, runs_well(edge))
+    invariants.holds(edge, runs_well(edge))
 
 
 def test_a_second_agent_of_the_site_is_refused_and_may_take_over(edge: Edge, tmp_path: Path):
     edge.start()
     before = runs_well(edge)
-    law.holds(edge, before)
+    invariants.holds(edge, before)
     second = Second(edge, tmp_path / "second")
     refused = second.start()
     said, _ = refused.communicate(timeout=PATIENCE)
@@ -286,7 +286,7 @@ def test_of_two_agents_at_one_queue_one_gets_the_jobs(edge: Edge, tmp_path: Path
         programs.until_ready(other, second.ready, patience=PATIENCE)
         edge.wait(lambda: len({one["since"] for one in edge.heard("heartbeat")}) == 2)
         keys += runs_well(edge, 10)
-        law.holds(edge, keys)
+        invariants.holds(edge, keys)
         edge.kill()
         keys += runs_well(edge, 5)
     finally:
@@ -316,7 +316,7 @@ def test_settings_count_at_once_and_mistakes_do_not(edge: Edge):
     edge.wait_ended(waits)
     edge.programs.gate.touch()
     edge.wait_ended(gate)
-    law.holds(edge, [gate, waits])
+    invariants.holds(edge, [gate, waits])
 
 
 def test_an_application_is_disabled_while_it_is_served(edge: Edge):
@@ -330,8 +330,8 @@ def test_an_application_is_disabled_while_it_is_served(edge: Edge):
     assert last is not None
     assert (last["state"], last["reason"]["class"]) == ("rejected", "policy")
     edge.programs.offer("count", program)
-    law.holds(edge, first + runs_well(edge))
-    law.holds(edge, [key], ran=False)
+    invariants.holds(edge, first + runs_well(edge))
+    invariants.holds(edge, [key], ran=False)
 
 
 def test_it_moves_to_another_exchange(edge: Edge):
@@ -341,13 +341,13 @@ def test_it_moves_to_another_exchange(edge: Edge):
     edge.change({"bus": {"exchange": new, "dead": f"{new}.dead"}})
     topic, job = f"job.{edge.site}", edge.job("count")
     with (
-        Outsider(edge.rabbit, ADMIN, new, ["status.#"]) as ear,
-        Outsider(edge.rabbit, USER, new) as mouth,
+        AmqpClient(edge.rabbit, ADMIN, new, ["status.#"]) as ear,
+        AmqpClient(edge.rabbit, USER, new) as mouth,
     ):
         mouth.post(topic, job)
         edge.wait(lambda: any(one.said.get("state") == "done" for one in ear.heard))
         ear.forget(f"{new}:{topic}", f"{new}:control.{edge.site}")
-    law.holds(edge, first)
+    invariants.holds(edge, first)
     assert edge.process.poll() is None
 
 
@@ -377,7 +377,7 @@ def test_a_drained_site_leaves_messages_at_the_broker(edge: Edge):
     assert edge.admin.waiting(edge.queues[0]) == len(keys)
     edge.control("resume", user=ADMIN)
     edge.wait_ended(*keys)
-    law.holds(edge, [gate, *keys])
+    invariants.holds(edge, [gate, *keys])
     edge.wait(lambda: not beat(edge)["draining"])
 
 
@@ -387,7 +387,7 @@ def test_a_drained_site_leaves_messages_at_the_broker(edge: Edge):
 def test_no_limit_is_ever_passed(tmp_path: Path, rabbit: Rabbit, slurm: Slurm):
     """Also not by an agent that comes after one that was killed."""
     limits = {"jobs": 5, "user": 4, "users": {"bob": 1}, "queues": {"debug": 2}}
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm, settings={"limits": limits}) as edge:
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm, settings={"limits": limits}) as edge:
         keep_to_limits(edge)
 
 
@@ -403,13 +403,13 @@ def keep_to_limits(edge: Edge) -> None:
     edge.kill()
     edge.start()
     edge.wait_ended(*keys)
-    law.holds(edge, keys)
-    numbers = {name: {law.numbers_of(edge, keys)[key] for key in some}
+    invariants.holds(edge, keys)
+    numbers = {name: {invariants.numbers_of(edge, keys)[key] for key in some}
                for name, some in sent.items()}  # fmt: skip
-    assert law.i7_most_at_once(edge) <= 5
-    assert law.i7_most_at_once(edge, numbers["debug"] | numbers["usual"]) <= 4
-    assert law.i7_most_at_once(edge, numbers["debug"]) <= 2
-    assert law.i7_most_at_once(edge, numbers["bob"]) == 1
+    assert invariants.i7_most_at_once(edge) <= 5
+    assert invariants.i7_most_at_once(edge, numbers["debug"] | numbers["usual"]) <= 4
+    assert invariants.i7_most_at_once(edge, numbers["debug"]) <= 2
+    assert invariants.i7_most_at_once(edge, numbers["bob"]) == 1
     # Some had to wait, and were told why.
     reasons = [one["reason"]["text"] for one in edge.heard() if one["state"] == "waiting"]
     assert any("waits: " in one for one in reasons)
@@ -424,7 +424,7 @@ def test_only_folders_of_what_is_over_are_removed(edge: Edge):
     failed = edge.post("fail", parameters={"status": 3})
     edge.wait_ended(failed)
     edge.wait_state(gate, "running")
-    numbers = law.numbers_of(edge, [done, failed, gate])
+    numbers = invariants.numbers_of(edge, [done, failed, gate])
     places = {key: folder(edge, number) for key, number in numbers.items()}
     assert all(one.is_dir() for one in places.values())
     assert edge.stop() == 0
@@ -437,8 +437,8 @@ def test_only_folders_of_what_is_over_are_removed(edge: Edge):
     edge.change({"keep": {"done": "7d"}})
     edge.programs.gate.touch()
     edge.wait_ended(gate)
-    law.i2_one_end_each(edge, [gate, failed])
-    law.i3_said_in_order(edge, [done, gate, failed])
+    invariants.i2_one_end_each(edge, [gate, failed])
+    invariants.i3_said_in_order(edge, [done, gate, failed])
 
 
 def folder(edge: Edge, job: int) -> Path:
@@ -471,7 +471,7 @@ def test_controls_change_jobs_of_their_sender_and_are_answered(edge: Edge):
     gate, count = edge.post("gate"), edge.post("count")
     edge.wait_state(gate, "running")
     edge.wait_state(count, "waiting")
-    numbers = law.numbers_of(edge, [gate, count])
+    numbers = invariants.numbers_of(edge, [gate, count])
 
     (told,) = alice("query", keys=[gate])["results"]
     assert (told["ok"], told["job"], told["state"]) == (True, numbers[gate], "running")
@@ -500,13 +500,13 @@ def test_controls_change_jobs_of_their_sender_and_are_answered(edge: Edge):
     assert last is not None
     assert (last["state"], last["reason"]["class"]) == ("cancelled", "person")
     edge.wait(lambda: edge.programs.running() == [])
-    law.holds(edge, [gate, count], ran=False)
+    invariants.holds(edge, [gate, count], ran=False)
     assert edge.states([count]) == {count: "done"}
 
     assert admin("retry", jobs=[numbers[gate]])["results"][0]["ok"]
     edge.programs.gate.touch()
     edge.wait(lambda: edge.states([gate]) == {gate: "done"})
-    law.i1_started_once(edge)
+    invariants.i1_started_once(edge)
     assert edge.programs.started() == {
         (numbers[gate], 1): 1, (numbers[gate], 2): 1, (numbers[count], 1): 1
     }  # fmt: skip
@@ -530,7 +530,7 @@ def test_heartbeats_and_the_status_say_how_it_is(edge: Edge):
     assert 0 < told["certificate_days"] <= 1
     assert told["disk_free"] > 0
     assert (told["scheduler"]["batch"], told["scheduler"]["well"]) == ("local", True)
-    assert [one.user for one in edge.raw(f"heartbeat.{edge.site}")][-1] == rig.AGENT
+    assert [one.user for one in edge.raw(f"heartbeat.{edge.site}")][-1] == edge_agent.AGENT
 
     edge.wait(lambda: edge.raw(f"refused.{edge.site}"))
     assert status(edge)["refused"]

@@ -23,8 +23,8 @@ from pilotage.bus.amqp.link import tls_context
 from pilotage.bus.amqp.model import Broker
 from testbed.certificates import Authority
 from testbed.rabbit import Rabbit
-from tests.edge import law, rig
-from tests.edge.rig import AGENT, PATIENCE, Edge
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import AGENT, PATIENCE, Edge
 
 pytestmark = pytest.mark.slow
 #: Seconds of the agent's signs of life at the broker, and how much later a busy machine may be.
@@ -36,7 +36,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[E
     """Serve a site to all of these tests."""
     root = tmp_path_factory.mktemp("outage")
     bus = {"heartbeat": HEARTBEAT_S, "retry": 0.5, "replies": ["status.**", "quiet.**"]}
-    with rig.at_local(root / "e", rabbit, settings={"bus": bus}) as one:
+    with edge_agent.at_local(root / "e", rabbit, settings={"bus": bus}) as one:
         one.driven = True
         with one.up():
             # Whoever sends later is connected already.
@@ -73,7 +73,7 @@ def serves(edge: Edge) -> None:
     """Require that jobs come and go."""
     key = edge.post("count")
     edge.wait_ended(key)
-    law.holds(edge, [key])
+    invariants.holds(edge, [key])
 
 
 def begin(edge: Edge, count: int) -> list[str]:
@@ -102,7 +102,7 @@ def test_it_is_stopped_and_started_at_once(edge: Edge):
     later = edge.post_many("count", 3)
     edge.programs.gate.touch()
     edge.wait_ended(*running, *later)
-    law.holds(edge, [*running, *later])
+    invariants.holds(edge, [*running, *later])
 
 
 def test_it_is_killed_with_messages_on_their_way(edge: Edge):
@@ -112,8 +112,8 @@ def test_it_is_killed_with_messages_on_their_way(edge: Edge):
     edge.rabbit.kill()
     edge.rabbit.start()
     edge.wait_ended(*running, *keys)
-    law.holds(edge, [*running, *keys])
-    assert len(set(law.numbers_of(edge, keys).values())) == len(keys)
+    invariants.holds(edge, [*running, *keys])
+    assert len(set(invariants.numbers_of(edge, keys).values())) == len(keys)
 
 
 def test_it_is_away_for_a_while(edge: Edge):
@@ -131,7 +131,7 @@ def test_it_is_away_for_a_while(edge: Edge):
         edge.rabbit.start()
     later = edge.post_many("count", 3)
     edge.wait_ended(*running, *later)
-    law.holds(edge, [*running, *later])
+    invariants.holds(edge, [*running, *later])
 
 
 def test_a_line_that_is_half_open_is_noticed_after_some_heartbeats(edge: Edge):
@@ -145,7 +145,7 @@ def test_a_line_that_is_half_open_is_noticed_after_some_heartbeats(edge: Edge):
     edge.wait(lambda: over(edge, running))
     edge.proxy.well()
     edge.wait_ended(*running, *later)
-    law.holds(edge, [*running, *later])
+    invariants.holds(edge, [*running, *later])
 
 
 # -- what the broker does ------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_the_same_message_many_times(edge: Edge):
     keys = [edge.post("count", times=5) for _ in range(3)]
     edge.wait_ended(*keys)
     serves(edge)
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
 
 
 def test_all_connections_are_closed(edge: Edge):
@@ -163,7 +163,7 @@ def test_all_connections_are_closed(edge: Edge):
     edge.rabbit.control("close_all_connections", "for a test")
     later = edge.post_many("count", 3)
     edge.wait_ended(*keys, *later)
-    law.holds(edge, [*keys, *later])
+    invariants.holds(edge, [*keys, *later])
 
 
 def test_its_queues_are_deleted(edge: Edge):
@@ -276,7 +276,7 @@ def test_papers_that_do_not_hold(edge: Edge, tmp_path: Path, paper: Paper):
     finally:
         paper.mend(edge)
     edge.wait_ended(*running)
-    law.holds(edge, running)
+    invariants.holds(edge, running)
     serves(edge)
 
 
@@ -288,7 +288,7 @@ def test_papers_are_renewed_while_jobs_run(edge: Edge):
     edge.wait(lambda: edge.heard("heartbeat")[-1]["certificate_days"] > 20)
     edge.programs.gate.touch()
     edge.wait_ended(*running)
-    law.holds(edge, running)
+    invariants.holds(edge, running)
     serves(edge)
 
 
@@ -310,7 +310,7 @@ def test_an_authority_takes_the_place_of_another(edge: Edge, tmp_path: Path):
         as_ever(edge)
         edge.believe(old)
         edge.renew()
-    law.holds(edge, running)
+    invariants.holds(edge, running)
     serves(edge)
 
 

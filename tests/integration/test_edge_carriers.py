@@ -21,16 +21,16 @@ from pilotage.project import tokens
 from pilotage.project.tokens import TokenScope
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
-from tests.edge import rig
-from tests.edge.ported import OVER, Ported, serving
-from tests.edge.rig import USER, Edge
-from tests.flowed import Hub, served
+from tests.rigs.broker import edge_agent
+from tests.rigs.broker.dialing_agent import OVER, DialingAgent, serving
+from tests.rigs.broker.edge_agent import USER, Edge
+from tests.rigs.project.flow_hub import Hub, served
 
 
 class Both:
     """The hub, and its two sites."""
 
-    def __init__(self, hub: Hub, amqp: Edge, port: Ported) -> None:
+    def __init__(self, hub: Hub, amqp: Edge, port: DialingAgent) -> None:
         self.hub, self.amqp, self.port = hub, amqp, port
 
     def submit(self, site: str, application: str = "count") -> int:
@@ -50,7 +50,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[B
         hub = Hub(root / "hub", amqp, settings=told)
         hub.start()
         try:
-            with Ported(root / "port", hub, port) as site:
+            with DialingAgent(root / "port", hub, port) as site:
                 _equip(site)
                 secure = {"url": f"https://127.0.0.1:{site.proxy.port}", "ca": _certificate(hub)}
                 site.change({"hub": secure})
@@ -107,7 +107,7 @@ def test_an_agent_that_hangs_keeps_nothing_from_others(both: Both):
 
 
 def test_a_hub_whose_certificate_nobody_vouches_for_is_told_nothing(both: Both, tmp_path: Path):
-    with Ported(tmp_path / "naive", both.hub, both.port.hub_port) as naive:
+    with DialingAgent(tmp_path / "naive", both.hub, both.port.hub_port) as naive:
         naive.change({"hub": {"url": f"https://127.0.0.1:{naive.proxy.port}"}})
         naive.enrol()
         naive.start()
@@ -120,7 +120,7 @@ def test_one_agent_takes_jobs_from_a_broker_and_from_a_hub_each_its_own(
 ):
     hub, port = serving(tmp_path / "hub")
     named = {"url": f"http://127.0.0.1:{port}", "heartbeat": 1.0, "retry": 0.5, "site": "theirs"}
-    with rig.at_local(tmp_path / "site", rabbit, settings={"hubs": {"lab": named}}) as site:
+    with edge_agent.at_local(tmp_path / "site", rabbit, settings={"hubs": {"lab": named}}) as site:
         with hub._rig.project() as project, project.db.transaction() as db:
             now = project.clock.now()
             secret, _ = tokens.mint(

@@ -14,13 +14,13 @@ import pilotage
 from pilotage.base import errors
 from pilotage.client import Client
 from testbed.rabbit import Rabbit
-from tests import filed
-from tests.contract.transfer.web import Web, serving
-from tests.edge import toml
-from tests.edge.ported import pair
-from tests.edge.rig import Edge
-from tests.flowed import Hub, served
-from tests.programs import PATIENCE
+from tests.rigs.broker import toml
+from tests.rigs.broker.dialing_agent import pair
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project import file_calls
+from tests.rigs.project.flow_hub import Hub, served
+from tests.suite.programs import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +89,8 @@ def test_programs_functions_and_files_by_the_hubs_own_port(tmp_path):
     ):
         _functions(client)
         _programs(client)
-        filed.make(hub.root)
-        filed.works(client, hub.root)
+        file_calls.make(hub.root)
+        file_calls.works(client, hub.root)
 
 
 def test_programs_functions_and_files_by_a_broker(tmp_path, rabbit: Rabbit):
@@ -102,5 +102,5 @@ def test_programs_functions_and_files_by_a_broker(tmp_path, rabbit: Rabbit):
         with hub.up(), _connected(hub, edge.site) as client:
             _functions(client)
             _programs(client)
-            filed.make(hub.root)
-            filed.works(client, hub.root)
+            file_calls.make(hub.root)
+            file_calls.works(client, hub.root)

@@ -19,10 +19,10 @@ import pytest
 
 from pilotage.bus.strict import BAD
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
 from tests.corpus.injection import OPTIONS, SHELL, TEMPLATES, URLS, VALUES
-from tests.edge import law, rig
-from tests.edge.rig import FINAL, Edge
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import FINAL, Edge
+from tests.rigs.cluster.web import Web, serving
 
 pytestmark = pytest.mark.slow
 
@@ -120,11 +120,11 @@ class Sender:
         """Return texts that would leave something at a known place."""
         return [text.replace("PWNED", f"{self._canary}/PWNED") for text in some]
 
-    def job(self, field: str, text: str, made: Made, user: str = rig.USER) -> None:
+    def job(self, field: str, text: str, made: Made, user: str = edge_agent.USER) -> None:
         self._many([(field, text, made)], user)
 
     def field(self, name: str, make: Callable[[str], Made], base: Callable[[], Made],
-              user: str = rig.USER) -> None:  # fmt: skip
+              user: str = edge_agent.USER) -> None:  # fmt: skip
         """Send a job with each of some texts in one field."""
         self._many([(name, text, base() | make(text)) for text in self.texts(self._some())], user)
 
@@ -264,7 +264,7 @@ def storm(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[
     limits = {"users": {WAITS: 1}}
     with (
         serving(root / "data") as web,
-        rig.at_local(root / "e", rabbit, settings={"limits": limits}) as edge,
+        edge_agent.at_local(root / "e", rabbit, settings={"limits": limits}) as edge,
     ):
         offer(edge, web, dumps)
         with edge.up():
@@ -340,8 +340,8 @@ def test_each_message_was_answered_once(storm: Storm):
 
 
 def test_nothing_ran_that_the_site_does_not_offer(storm: Storm):
-    law.i6_nothing_else_ran(storm.canary)
-    law.i1_started_once(storm.edge)
+    invariants.i6_nothing_else_ran(storm.canary)
+    invariants.i1_started_once(storm.edge)
     offered = {one.stem for one in (storm.edge.root / "apps").glob("*.toml")}
     assert {name for (name,) in storm.edge.query("SELECT application FROM edge_job")} <= offered
     assert [*storm.edge.root.rglob("PWNED"), *Path.cwd().glob("PWNED")] == []
@@ -349,17 +349,17 @@ def test_nothing_ran_that_the_site_does_not_offer(storm: Storm):
 
 def test_whatever_a_program_is_given_it_gets_byte_for_byte(storm: Storm):
     edge = storm.edge
-    numbers = law.numbers_of(edge, storm.argv)
+    numbers = invariants.numbers_of(edge, storm.argv)
     assert set(edge.states(storm.argv).values()) == {"done"}, edge.told()
     for key, number in numbers.items():
         found = (storm.dumps / f"{number}.argv").read_bytes()
         assert found == b"".join(one.encode() + b"\0" for one in storm.argv[key]), number
-    law.holds(edge, storm.argv)
+    invariants.holds(edge, storm.argv)
 
 
 def test_so_does_its_environment(storm: Storm):
     edge = storm.edge
-    numbers = law.numbers_of(edge, storm.argv)
+    numbers = invariants.numbers_of(edge, storm.argv)
     asked = "SELECT job FROM edge_job WHERE application = 'dump'"
     mine = {job for (job,) in edge.query(asked)}
     for key, number in numbers.items():
@@ -394,7 +394,7 @@ def test_no_address_is_asked_that_was_not_allowed(storm: Storm):
 def test_a_config_that_says_more_than_it_may_fails_before_anything_runs(storm: Storm):
     edge = storm.edge
     asked = "SELECT job FROM edge_job WHERE application = 'strict' AND user = ?"
-    jobs = {job for (job,) in edge.query(asked, rig.USER)}
+    jobs = {job for (job,) in edge.query(asked, edge_agent.USER)}
     started = {one.job for one in edge.programs.starts()}
     assert jobs
     known = edge.jobs()
@@ -408,7 +408,7 @@ def test_the_agent_is_well_and_nothing_is_left(storm: Storm):
     edge = storm.edge
     key = edge.post("count")
     edge.wait_ended(key)
-    law.holds(edge, [key])
+    invariants.holds(edge, [key])
     [(answer,)] = edge.query("PRAGMA integrity_check")
     assert answer == "ok"
     edge.wait(lambda: strangers(edge) == [])

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from pilotage.base import crash
 from testbed.processes import Process
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
-from tests.edge import law, rig
-from tests.edge.rig import PATIENCE, Edge
-from tests.edge.whole import Whole
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import PATIENCE, Edge
+from tests.rigs.broker.whole_jobs import WholeJobs
+from tests.rigs.cluster.web import Web, serving
 
 pytestmark = pytest.mark.slow
 
@@ -35,13 +35,13 @@ HANDFUL = 4
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[Edge]:
     """Have one site for all; that much has happened there already is no excuse."""
-    with rig.at_local(tmp_path_factory.mktemp("killed") / "e", rabbit) as one:
+    with edge_agent.at_local(tmp_path_factory.mktemp("killed") / "e", rabbit) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
-def whole(edge: Edge) -> Whole:
-    made = Whole(edge, edge.root / "data")
+def whole(edge: Edge) -> WholeJobs:
+    made = WholeJobs(edge, edge.root / "data")
     with edge.up():
         # From now on its queues keep what is sent while nobody is there.
         edge.wait_ended(*made.post())
@@ -61,7 +61,7 @@ def finish(edge: Edge, *keys: str) -> None:
     """Start it again, and see that all is well."""
     with edge.up():
         edge.wait_ended(*keys)
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
 
 
 # -- at every point --------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def finish(edge: Edge, *keys: str) -> None:
 
 @pytest.mark.crash_points
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_with_a_handful_of_messages(edge: Edge, whole: Whole, point: str):
+def test_killed_with_a_handful_of_messages(edge: Edge, whole: WholeJobs, point: str):
     keys = whole.post(HANDFUL)
     if before := AFTER.get(point, ""):
         edge.dies(before)
@@ -78,7 +78,7 @@ def test_killed_with_a_handful_of_messages(edge: Edge, whole: Whole, point: str)
     whole.left(keys)
 
 
-def test_killed_with_one_message(edge: Edge, whole: Whole):
+def test_killed_with_one_message(edge: Edge, whole: WholeJobs):
     """At one point before it is safe, and at one after that."""
     keys = whole.post()
     for point in ("edge.judged", "site.submitted"):
@@ -89,7 +89,7 @@ def test_killed_with_one_message(edge: Edge, whole: Whole):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_with_one_message_and_then_with_a_handful(edge: Edge, whole: Whole, point: str):
+def test_killed_with_one_message_and_then_with_a_handful(edge: Edge, whole: WholeJobs, point: str):
     before = AFTER.get(point, "")
     keys = whole.post()
     for count, nth in ((0, 1), (HANDFUL, 3 if point in BY_JOB else 1)):
@@ -101,7 +101,7 @@ def test_killed_with_one_message_and_then_with_a_handful(edge: Edge, whole: Whol
     whole.left(keys)
 
 
-def test_killed_after_it_obeyed(edge: Edge, whole: Whole):
+def test_killed_after_it_obeyed(edge: Edge, whole: WholeJobs):
     """What was done once is not done again, and is answered."""
     del whole
     with edge.up():
@@ -115,8 +115,8 @@ def test_killed_after_it_obeyed(edge: Edge, whole: Whole):
         edge.wait_ended(stopped)
         edge.wait(lambda: [one["attempt"] for one in ends(edge, failed)] == [1, 2])
         edge.wait(lambda: all(edge.raw(f"status.{verb}") for verb in ("cancel", "retry")))
-    law.i1_started_once(edge)
-    law.i2_one_end_each(edge, [stopped])
+    invariants.i1_started_once(edge)
+    invariants.i2_one_end_each(edge, [stopped])
     assert edge.states([stopped]) == {stopped: "cancelled"}
     assert [one["attempt"] for one in ends(edge, failed)] == [1, 2]
     for verb in ("cancel", "retry"):
@@ -124,13 +124,13 @@ def test_killed_after_it_obeyed(edge: Edge, whole: Whole):
 
 
 def ends(edge: Edge, key: str) -> list[dict[str, object]]:
-    return [one for one in edge.statuses(key) if one["state"] in rig.FINAL]
+    return [one for one in edge.statuses(key) if one["state"] in edge_agent.FINAL]
 
 
 # -- in the midst of what takes long ---------------------------------------------------------------
 
 
-def test_killed_while_jobs_run_and_they_end_while_nobody_looks(edge: Edge, whole: Whole):
+def test_killed_while_jobs_run_and_they_end_while_nobody_looks(edge: Edge, whole: WholeJobs):
     """Both: those that go on are found again, and the evidence of those that ended is read."""
     with edge.up():
         watched = edge.post("gate")
@@ -151,10 +151,10 @@ def web(edge: Edge, tmp_path: Path) -> Iterator[Web]:
         yield one
 
 
-def of_web(edge: Edge, web: Web, name: str) -> Whole:
+def of_web(edge: Edge, web: Web, name: str) -> WholeJobs:
     staging = {"protocols": ["http"], "hosts": [f"127.0.0.1:{web.port}"]}
     staging["private"] = ["127.0.0.0/8"]
-    return Whole(edge, web.root, url=web.url, staging=staging, name=name)
+    return WholeJobs(edge, web.root, url=web.url, staging=staging, name=name)
 
 
 class Stuck:
@@ -174,7 +174,7 @@ class Stuck:
         return Response(status_code=503)
 
 
-def test_killed_while_inputs_come(edge: Edge, whole: Whole, web: Web):
+def test_killed_while_inputs_come(edge: Edge, whole: WholeJobs, web: Web):
     """A transfer that was cut off goes on where it was."""
     del whole
     mine = of_web(edge, web, "fetching")
@@ -192,7 +192,7 @@ def test_killed_while_inputs_come(edge: Edge, whole: Whole, web: Web):
         assert (web.root / key / "data").read_text() == f"{big}before\n"
 
 
-def test_killed_while_outputs_go(edge: Edge, whole: Whole, web: Web):
+def test_killed_while_outputs_go(edge: Edge, whole: WholeJobs, web: Web):
     del whole
     mine, stuck = of_web(edge, web, "sending"), Stuck()
     web.faults.append(stuck)
@@ -207,7 +207,7 @@ def test_killed_while_outputs_go(edge: Edge, whole: Whole, web: Web):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_while_a_program_runs_beside_a_job(edge: Edge, whole: Whole, when: str):
+def test_killed_while_a_program_runs_beside_a_job(edge: Edge, whole: WholeJobs, when: str):
     """What was left of it is ended before it runs again, so that no two are there at once."""
     del whole
     marks = edge.root / f"marks-{when}"
@@ -217,7 +217,7 @@ def test_killed_while_a_program_runs_beside_a_job(edge: Edge, whole: Whole, when
         f'while [ ! -e "{marks}/go" ]; do sleep 0.1; done; rmdir "{marks}/lock"'
     )
     does: dict[str, Any] = {when: script}
-    mine = Whole(edge, edge.root / "data", name=f"slow-{when}", **does)
+    mine = WholeJobs(edge, edge.root / "data", name=f"slow-{when}", **does)
     keys = mine.post()
     edge.start()
     edge.wait((marks / "lock").exists)
@@ -229,7 +229,7 @@ def test_killed_while_a_program_runs_beside_a_job(edge: Edge, whole: Whole, when
         assert not Process.of(int(first)).alive
         (marks / "go").touch()
         edge.wait_ended(*keys)
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
     mine.left(keys)
     assert not (marks / "twice").exists()
 
@@ -243,16 +243,16 @@ PAIRS = (
 )  # fmt: skip
 
 
-def test_killed_twice_in_a_row_at_different_points(edge: Edge, whole: Whole):
+def test_killed_twice_in_a_row_at_different_points(edge: Edge, whole: WholeJobs):
     killed_twice(edge, whole, *PAIRS[:2])
 
 
 @pytest.mark.soak
-def test_killed_twice_in_a_row_at_many_points(edge: Edge, whole: Whole):
+def test_killed_twice_in_a_row_at_many_points(edge: Edge, whole: WholeJobs):
     killed_twice(edge, whole, *PAIRS)
 
 
-def killed_twice(edge: Edge, whole: Whole, *pairs: tuple[str, str]) -> None:
+def killed_twice(edge: Edge, whole: WholeJobs, *pairs: tuple[str, str]) -> None:
     """The second time it is on the way of what the first has left."""
     keys: list[str] = []
     for first, second in pairs:
@@ -265,7 +265,7 @@ def killed_twice(edge: Edge, whole: Whole, *pairs: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(12, marks=pytest.mark.soak)])
-def test_killed_again_and_again_while_it_recovers(edge: Edge, whole: Whole, times: int):
+def test_killed_again_and_again_while_it_recovers(edge: Edge, whole: WholeJobs, times: int):
     """At moments from the first import to some work after it was ready, with jobs everywhere."""
     keys = []
     with edge.up():

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from testbed.rabbit import Rabbit
-from tests.edge import law, rig
-from tests.edge.rig import Edge
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import Edge
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def edge(tmp_path: Path, rabbit: Rabbit) -> Iterator[Edge]:
-    with rig.at_local(tmp_path / "e", rabbit) as one:
+    with edge_agent.at_local(tmp_path / "e", rabbit) as one:
         yield one
 
 
@@ -34,7 +34,7 @@ def goes_on(edge: Edge, harm: Callable[[], None], mend: Callable[[], None]) -> N
             mend()
         after = edge.post_many("count", 2)
         edge.wait_ended(held, *before, *after)
-        law.holds(edge, [held, *before, *after])
+        invariants.holds(edge, [held, *before, *after])
 
 
 def held_ended(edge: Edge) -> bool:
@@ -49,7 +49,7 @@ def test_connections_that_are_cut_again_and_again(edge: Edge):
             keys += edge.post_many("count", 2)
             edge.proxy.cut()
         edge.wait_ended(*keys)
-        law.holds(edge, keys)
+        invariants.holds(edge, keys)
 
 
 def test_a_broker_whose_confirmations_are_lost(edge: Edge):
@@ -64,7 +64,7 @@ def test_a_line_with_a_kilobyte_a_second(edge: Edge):
         edge.proxy.slow(1000)
         keys = edge.post_many("count", 2)
         edge.wait_ended(*keys)
-        law.holds(edge, [first, *keys])
+        invariants.holds(edge, [first, *keys])
 
 
 def test_a_broker_that_takes_no_messages(edge: Edge):

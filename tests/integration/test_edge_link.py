@@ -28,8 +28,8 @@ from pilotage.node.dial import Route
 from pilotage.pilot import messages as wire
 from pilotage.project import tokens
 from pilotage.project.tokens import TokenScope
-from tests.contract.bus.hubbed import QUICK, dialled, serving
-from tests.links import Caller, backroom
+from tests.rigs.broker.hub_link import QUICK, dialled, serving
+from tests.rigs.node.port_links import Caller, backroom
 
 PATIENCE = 30.0
 QUIET = 0.05

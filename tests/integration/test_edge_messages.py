@@ -17,8 +17,8 @@ import pytest
 
 from testbed.rabbit import Rabbit
 from tests.corpus.injection import RAW
-from tests.edge import law, rig
-from tests.edge.rig import SRC, USER, Edge
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import SRC, USER, Edge
 
 pytestmark = pytest.mark.slow
 #: So much is kept of a message.
@@ -133,7 +133,7 @@ def status(edge: Edge) -> dict[str, Any]:
     words = [sys.executable, "-m", "pilotage", "agent", "status", str(edge.root), "--json"]
     said = subprocess.run(
         [*words, "--refused", "10000"], env={**os.environ, "PYTHONPATH": str(SRC)},
-        capture_output=True, check=True, timeout=rig.PATIENCE,
+        capture_output=True, check=True, timeout=edge_agent.PATIENCE,
     )  # fmt: skip
     return dict(json.loads(said.stdout)["agent"])
 
@@ -141,7 +141,7 @@ def status(edge: Edge) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[Edge]:
     """Serve a site to all of these tests."""
-    with rig.at_local(tmp_path_factory.mktemp("messages") / "e", rabbit) as one:
+    with edge_agent.at_local(tmp_path_factory.mktemp("messages") / "e", rabbit) as one:
         one.change({"bus": {"jobs": {f"job.{one.site}": "", f"open.{one.site}": "guest"}}})
         one.programs.add("disabled", "echo no", enabled=False)
         one.programs.add("private", "echo no", users=["bob"])
@@ -199,7 +199,7 @@ def test_nothing_ran_and_the_agent_goes_on(sent: Sent):
     edge.wait(lambda: status(edge)["state"] == "well")
     key = edge.post("count")
     edge.wait_ended(key)
-    law.holds(edge, [key])
+    invariants.holds(edge, [key])
     assert {one.job for one in edge.programs.starts()} <= set(edge.jobs())
     applications = {name for (name,) in edge.query("SELECT application FROM edge_job")}
     assert applications == {"count"}
@@ -242,14 +242,14 @@ def test_the_same_key_with_another_body_is_a_conflict(edge: Edge):
     mine = "SELECT count(*) FROM edge_job WHERE token = ?"
     edge.wait(lambda: edge.query(mine, key) == [(2,)])
     edge.wait(lambda: len(edge.programs.ends()) == len(edge.jobs()))
-    law.i1_started_once(edge)
+    invariants.i1_started_once(edge)
 
 
 def test_what_comes_by_a_topic_of_somebody_s_is_theirs(edge: Edge):
     key = edge.job("count")["key"]
     edge.send(edge.job("count", key), topic=f"open.{edge.site}", named=False)
     edge.wait_ended(key)
-    law.holds(edge, [key])
+    invariants.holds(edge, [key])
     owner = edge.query("SELECT user FROM edge_job WHERE token = ?", key)
     assert owner == [("guest",)]
     # Who says who they are is believed, since the broker has checked it.
@@ -271,7 +271,7 @@ def test_nobody_can_pose_as_somebody_else(edge: Edge):
 
 def test_a_job_that_was_forgotten_is_not_run_again(tmp_path: Path, rabbit: Rabbit):
     keep = {"done": "1s", "failed": "1s"}
-    with rig.at_local(tmp_path / "e", rabbit, settings={"keep": keep}) as edge, edge.up():
+    with edge_agent.at_local(tmp_path / "e", rabbit, settings={"keep": keep}) as edge, edge.up():
         made = edge.job("count")
         key = made["key"]
         edge.send(made)

@@ -17,11 +17,11 @@ from testbed.enclosed import Enclosed, reaches
 from testbed.errors import NotUp
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit
-from tests import system
-from tests.contract.transfer.web import Web, serving
-from tests.edge import law, rig
-from tests.edge.programs import DOES
-from tests.edge.rig import Edge, Where
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.applications import DOES
+from tests.rigs.broker.edge_agent import Edge, Where
+from tests.rigs.cluster.web import Web, serving
+from tests.suite import system
 
 pytestmark = pytest.mark.slow
 
@@ -143,7 +143,9 @@ def test_two_factor_site_end_to_end(
     web.token = token.read_text()
     where = Where(inside=site.login.prefix, proxied=False)
     keys = {"credentials": {data.host: {"token": str(token)}}}
-    with rig.at_slurm(tmp_path / "e", broker, site.slurm, where=where, settings=keys) as edge:
+    with edge_agent.at_slurm(
+        tmp_path / "e", broker, site.slurm, where=where, settings=keys
+    ) as edge:
         edge.secrets.append(web.token)
         offer(edge, data)
         jobs = []
@@ -160,7 +162,7 @@ def test_two_factor_site_end_to_end(
             edge.wait_ended(*jobs)
             # Nothing was between them but what is named in the wall.
             assert not reaches(site.login, site.broker_address, data.port)
-        law.holds(edge, jobs)
+        invariants.holds(edge, jobs)
         for number in range(3):
             out = web.root / f"out-{number}"
             found = {path.name: path.read_text() for path in out.rglob("*") if path.is_file()}
@@ -179,7 +181,7 @@ def test_a_site_behind_a_wall_goes_on_after_the_wall_was_shut(
     """Packets are dropped for a while, as when a firewall is reloaded; nothing is lost."""
     web.token = ""
     where = Where(inside=site.login.prefix, proxied=False)
-    with rig.at_slurm(tmp_path / "e", broker, site.slurm, where=where) as edge, edge.up():
+    with edge_agent.at_slurm(tmp_path / "e", broker, site.slurm, where=where) as edge, edge.up():
         held = edge.post("gate")
         edge.wait_state(held, "running")
         site.login.run("iptables", "-I", "OUTPUT", "-o", "wall", "-j", "DROP")
@@ -194,7 +196,7 @@ def test_a_site_behind_a_wall_goes_on_after_the_wall_was_shut(
         finally:
             site.login.run("iptables", "-D", "OUTPUT", "-o", "wall", "-j", "DROP")
         edge.wait_ended(held, late)
-        law.holds(edge, [held, late])
+        invariants.holds(edge, [held, late])
 
 
 def _url(data: FaultProxy) -> str:

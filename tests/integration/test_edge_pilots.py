@@ -18,10 +18,10 @@ from pilotage.job.model import Command, JobSpec, NewJob, State
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.edge import rig, toml
-from tests.edge.ported import OVER, Ported, command, pair, serving
-from tests.edge.rig import ADMIN, PATIENCE, Edge
-from tests.flowed import Hub
+from tests.rigs.broker import edge_agent, toml
+from tests.rigs.broker.dialing_agent import OVER, DialingAgent, command, pair, serving
+from tests.rigs.broker.edge_agent import ADMIN, PATIENCE, Edge
+from tests.rigs.project.flow_hub import Hub
 
 POOL = "burst"
 #: Quick, so that a test sees it grow and shrink.
@@ -141,7 +141,7 @@ class Ordered:
         assert not [one for one in secrets for text in shown if one in text]
 
     def _there(self, *words: str) -> str:
-        return Ported.command(self.site, *words)  # type: ignore[arg-type]
+        return DialingAgent.command(self.site, *words)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def by_broker(root: Path, rabbit: Rabbit, slurm: Slurm) -> Iterator[Ordered]:
     url = f"https://127.0.0.1:{port}"
     # Pilots go through the agent, as where nodes have no way out of their own.
     relay = {"hub": url, "listen": f"127.0.0.1:{free_port()}"}
-    with rig.at_slurm(root / "site", rabbit, slurm, settings={"relay": relay}) as site:
+    with edge_agent.at_slurm(root / "site", rabbit, slurm, settings={"relay": relay}) as site:
         register(site, hubs=[url], users=[ADMIN])
         served = {"hub": {"host": "127.0.0.1", "port": port, "tls": "on"}, **_PILOTS}
         hub = Hub(root / "hub", site, settings=served)
@@ -208,7 +208,7 @@ def test_one_pilot_comes_though_hub_and_agent_are_killed_between_its_order_and_i
     tmp_path: Path,
 ):
     hub, port = serving(tmp_path / "hub", _PILOTS)
-    with Ported(tmp_path / "site", hub, port) as site:
+    with DialingAgent(tmp_path / "site", hub, port) as site:
         register(site, limits={"maximum": 1})
         pool = Ordered(hub, site, maximum=1)
         try:

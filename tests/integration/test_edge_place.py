@@ -17,10 +17,10 @@ from pilotage.job import records
 from pilotage.job.model import App, Command, Job, JobSpec, NewJob, Recipe, Resources, State
 from pilotage.job.records import Selection
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
-from tests.edge.programs import DOES
-from tests.edge.rig import Edge
-from tests.flowed import Hub, served
+from tests.rigs.broker.applications import DOES
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project.flow_hub import Hub, served
 
 _UPPER = {
     "argv": ["{source}", "{target}"],

@@ -22,8 +22,8 @@ from pilotage.flow.model import Flow, Step
 from pilotage.job.model import Command, State
 from pilotage.project.settings import port_folder
 from pilotage.store import connect
-from tests.edge.ported import OVER, Ported, command, pair
-from tests.flowed import Hub
+from tests.rigs.broker.dialing_agent import OVER, DialingAgent, command, pair
+from tests.rigs.project.flow_hub import Hub
 
 _UPPER = {
     "argv": ["{source}", "{target}"],
@@ -48,11 +48,11 @@ _AGENT = (
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, Ported]]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, DialingAgent]]:
     """There is no transfer server either: data goes by the hub's own port."""
     root = tmp_path_factory.mktemp("port")
 
-    def equip(site: Ported) -> None:
+    def equip(site: DialingAgent) -> None:
         does = 'mkdir -p "$(dirname "$2")"; tr a-z A-Z < "$1" > "$2"'
         site.programs.add("upper", does, **_UPPER)
         site.programs.add("join", _JOIN, argv=["{a}", "{b}"], parameter=_TWO)
@@ -64,16 +64,16 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, Ported
 
 
 @pytest.fixture
-def hub(both: tuple[Hub, Ported]) -> Hub:
+def hub(both: tuple[Hub, DialingAgent]) -> Hub:
     return both[0]
 
 
 @pytest.fixture
-def site(both: tuple[Hub, Ported]) -> Ported:
+def site(both: tuple[Hub, DialingAgent]) -> DialingAgent:
     return both[1]
 
 
-def test_the_job_of_a_rule_runs_there_and_its_output_comes_home(hub: Hub, site: Ported):
+def test_the_job_of_a_rule_runs_there_and_its_output_comes_home(hub: Hub, site: DialingAgent):
     (hub.root / "in" / "a.txt").write_text("quick brown fox")
     home = hub.root / "out" / "a.up"
     site.wait(home.exists)
@@ -83,7 +83,7 @@ def test_the_job_of_a_rule_runs_there_and_its_output_comes_home(hub: Hub, site: 
     site.wait(lambda: hub.query("SELECT state FROM job WHERE rule = 'far'") == [("done",)])
 
 
-def test_a_submission_runs_there_and_its_log_comes_home(hub: Hub, site: Ported):
+def test_a_submission_runs_there_and_its_log_comes_home(hub: Hub, site: DialingAgent):
     recipe = {"kind": "app", "app": "count"}
     file = hub.root / "job.json"
     file.write_text(json.dumps({"recipe": recipe, "name": "mine", "site": site.site}))
@@ -93,7 +93,7 @@ def test_a_submission_runs_there_and_its_log_comes_home(hub: Hub, site: Ported):
     assert command(hub, "logs", str(job)).strip() == "counted"
 
 
-def test_steps_of_a_workflow_run_there_and_hand_their_data_on(hub: Hub, site: Ported):
+def test_steps_of_a_workflow_run_there_and_hand_their_data_on(hub: Hub, site: DialingAgent):
     (hub.root / "seed.txt").write_text("quick")
     upper: dict[str, Any] = {"application": "upper", "sites": (site.site,)}
     steps = {
@@ -116,7 +116,7 @@ def test_steps_of_a_workflow_run_there_and_hand_their_data_on(hub: Hub, site: Po
 # -- data, by the hub's own port -------------------------------------------------------------------
 
 
-def upper(site: Ported, source: str, target: str) -> int:
+def upper(site: DialingAgent, source: str, target: str) -> int:
     """Have a file written in capitals at the site."""
     return site.stage("upper", [source], [target], source=source, target=target)
 
@@ -127,7 +127,7 @@ def kept(hub: Hub) -> list[str]:
     return [str(one) for one in top.rglob("*") if one.is_file()]
 
 
-def test_several_inputs_go_there_and_several_outputs_come_home(hub: Hub, site: Ported):
+def test_several_inputs_go_there_and_several_outputs_come_home(hub: Hub, site: DialingAgent):
     for name, text in (("in/one.a", "quick "), ("in/deep/two.b", "fox\n")):
         (hub.root / name).parent.mkdir(exist_ok=True)
         (hub.root / name).write_text(text)
@@ -142,7 +142,7 @@ def test_several_inputs_go_there_and_several_outputs_come_home(hub: Hub, site: P
     site.wait(lambda: not kept(hub))
 
 
-def test_an_input_of_many_jobs_goes_there_once(hub: Hub, site: Ported):
+def test_an_input_of_many_jobs_goes_there_once(hub: Hub, site: DialingAgent):
     size = 3_000_000
     (hub.root / "in" / "shared").write_bytes(secrets.token_bytes(size))
     before = site.proxy.passed("down")
@@ -156,8 +156,10 @@ def test_an_input_of_many_jobs_goes_there_once(hub: Hub, site: Ported):
     site.wait(lambda: not kept(hub))
 
 
-def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, tmp_path: Path):
-    with Ported(tmp_path / "other", hub, site.hub_port) as other:
+def test_data_goes_from_site_to_hub_and_to_another_site(
+    hub: Hub, site: DialingAgent, tmp_path: Path
+):
+    with DialingAgent(tmp_path / "other", hub, site.hub_port) as other:
         other.programs.add("join", _JOIN, argv=["{a}", "{b}"], parameter=_TWO)
         # A workflow may be sent before the agent has enrolled.
         other.enrol()
@@ -191,7 +193,7 @@ def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, 
 
 @pytest.mark.crash_points
 @pytest.mark.parametrize("point", [*PORT, "remote.home"])
-def test_a_hub_killed_while_data_comes_has_it_once(hub: Hub, site: Ported, point: str):
+def test_a_hub_killed_while_data_comes_has_it_once(hub: Hub, site: DialingAgent, point: str):
     name = point.replace(".", "-")
     (hub.root / "in" / name).write_text(name)
     before = len(site.programs.starts())
@@ -207,7 +209,7 @@ def test_a_hub_killed_while_data_comes_has_it_once(hub: Hub, site: Ported, point
     site.wait(lambda: not kept(hub))
 
 
-def test_a_hub_killed_in_the_middle_of_a_file_sends_the_rest_later(hub: Hub, site: Ported):
+def test_a_hub_killed_in_the_middle_of_a_file_sends_the_rest_later(hub: Hub, site: DialingAgent):
     (hub.root / "in" / "long").write_bytes(secrets.token_hex(1_000_000).encode())
     before, starts = site.proxy.passed("down"), len(site.programs.starts())
     site.proxy.slow(200_000, "down")
@@ -224,7 +226,7 @@ def test_a_hub_killed_in_the_middle_of_a_file_sends_the_rest_later(hub: Hub, sit
     assert len(site.programs.starts()) == starts + 1
 
 
-def test_a_site_by_the_broker_would_need_a_transfer_server(hub: Hub, site: Ported):
+def test_a_site_by_the_broker_would_need_a_transfer_server(hub: Hub, site: DialingAgent):
     """The words that a user sees; nothing is sent where it could not be fetched."""
     with hub._rig.project() as project, closing(connect(project.db.path)) as db:
         data = EdgeData(project, db)
@@ -233,18 +235,18 @@ def test_a_site_by_the_broker_would_need_a_transfer_server(hub: Hub, site: Porte
             data.folder(1, 1, "elsewhere")
 
 
-def test_a_failure_there_is_one_here_with_its_reason(site: Ported):
+def test_a_failure_there_is_one_here_with_its_reason(site: DialingAgent):
     ended = site.wait_job(site.submit("fail", status=3), *OVER)
     assert (ended.state, ended.reason) == (State.FAILED, "exited with code 3")
 
 
-def test_what_the_site_refuses_is_rejected_with_the_reason(site: Ported):
+def test_what_the_site_refuses_is_rejected_with_the_reason(site: DialingAgent):
     ended = site.wait_job(site.submit("count", label="; rm"), *OVER)
     assert ended.state is State.REJECTED
     assert "label" in ended.reason
 
 
-def test_a_job_that_is_cancelled_ends_there(hub: Hub, site: Ported):
+def test_a_job_that_is_cancelled_ends_there(hub: Hub, site: DialingAgent):
     job = site.submit("gate")
     site.wait_job(job, State.RUNNING)
     with hub.change() as project:
@@ -253,12 +255,12 @@ def test_a_job_that_is_cancelled_ends_there(hub: Hub, site: Ported):
     site.wait(lambda: not site.programs.running())
 
 
-def test_a_command_is_not_matched_and_explained(hub: Hub, site: Ported):
+def test_a_command_is_not_matched_and_explained(hub: Hub, site: DialingAgent):
     job = site.submit(Command(("true",)))
     assert "only applications" in command(hub, "explain", str(job))
 
 
-def test_the_key_is_the_agents_alone_and_no_secret_is_told(hub: Hub, site: Ported):
+def test_the_key_is_the_agents_alone_and_no_secret_is_told(hub: Hub, site: DialingAgent):
     file = site.root / ".pilotage" / keys.FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = json.loads(file.read_bytes())
@@ -269,7 +271,7 @@ def test_the_key_is_the_agents_alone_and_no_secret_is_told(hub: Hub, site: Porte
         assert secret not in hub.said + site.said
 
 
-def test_many_jobs_run_once_each_over_a_line_that_is_cut_again_and_again(site: Ported):
+def test_many_jobs_run_once_each_over_a_line_that_is_cut_again_and_again(site: DialingAgent):
     before = len(site.programs.starts())
     numbers = []
     for _ in range(6):
@@ -279,7 +281,7 @@ def test_many_jobs_run_once_each_over_a_line_that_is_cut_again_and_again(site: P
     assert len(site.programs.starts()) == before + 30
 
 
-def test_a_line_that_is_half_open_is_given_up_and_made_anew(site: Ported):
+def test_a_line_that_is_half_open_is_given_up_and_made_anew(site: DialingAgent):
     site.proxy.blackhole("down")
     before = site.proxy.connections
     job = site.submit("count")
@@ -288,7 +290,7 @@ def test_a_line_that_is_half_open_is_given_up_and_made_anew(site: Ported):
     assert site.wait_over(job) == [State.DONE]
 
 
-def test_a_drained_site_gets_nothing_until_it_is_resumed(hub: Hub, site: Ported):
+def test_a_drained_site_gets_nothing_until_it_is_resumed(hub: Hub, site: DialingAgent):
     site.command("agent", "drain")
     try:
         site.wait(lambda: site.state() == "draining")
@@ -299,7 +301,7 @@ def test_a_drained_site_gets_nothing_until_it_is_resumed(hub: Hub, site: Ported)
     assert site.wait_over(job) == [State.DONE]
 
 
-def kept_back(hub: Hub, site: Ported, job: int) -> bool:
+def kept_back(hub: Hub, site: DialingAgent, job: int) -> bool:
     """Wait until a job is over or is said to wait for its site; return whether it waits."""
     words = ("takes no more jobs", "drain", "no agent listens", "waits there")
 
@@ -310,7 +312,7 @@ def kept_back(hub: Hub, site: Ported, job: int) -> bool:
     return not over(site, job)
 
 
-def over(site: Ported, job: int) -> bool:
+def over(site: DialingAgent, job: int) -> bool:
     """Whether a job has ended."""
     ((state,),) = site.hub.query("SELECT state FROM job WHERE id = ?", job)
     return state in OVER
@@ -318,7 +320,7 @@ def over(site: Ported, job: int) -> bool:
 
 @pytest.mark.crash_points
 @pytest.mark.parametrize("point", [one for one in REMOTE if one != "remote.home"])
-def test_a_hub_killed_at_any_point_has_each_job_run_once(hub: Hub, site: Ported, point: str):
+def test_a_hub_killed_at_any_point_has_each_job_run_once(hub: Hub, site: DialingAgent, point: str):
     before = len(site.programs.starts())
     hub.kill()
     job = site.submit("count")
@@ -332,7 +334,7 @@ def test_a_hub_killed_at_any_point_has_each_job_run_once(hub: Hub, site: Ported,
 
 @pytest.mark.crash_points
 @pytest.mark.parametrize("point", _AGENT)
-def test_an_agent_killed_at_any_point_runs_each_job_once(site: Ported, point: str):
+def test_an_agent_killed_at_any_point_runs_each_job_once(site: DialingAgent, point: str):
     before = len(site.programs.starts())
     site.kill()
     try:
@@ -346,7 +348,7 @@ def test_an_agent_killed_at_any_point_runs_each_job_once(site: Ported, point: st
     assert len(site.programs.starts()) == before + 1
 
 
-def test_an_agent_killed_after_it_has_cancelled_cancels_once(hub: Hub, site: Ported):
+def test_an_agent_killed_after_it_has_cancelled_cancels_once(hub: Hub, site: DialingAgent):
     site.kill()
     site.start(crash="edge.obeyed")
     job = site.submit("gate")
@@ -363,7 +365,9 @@ def test_an_agent_killed_after_it_has_cancelled_cancels_once(hub: Hub, site: Por
 
 @pytest.mark.crash_points
 @pytest.mark.parametrize("point", LINK)
-def test_killed_while_the_key_is_renewed_the_agent_comes_back(hub: Hub, site: Ported, point: str):
+def test_killed_while_the_key_is_renewed_the_agent_comes_back(
+    hub: Hub, site: DialingAgent, point: str
+):
     """The first enrolment is like it: a token in the place of the old key."""
     site.kill()
     file = site.root / ".pilotage" / keys.FILE
@@ -388,7 +392,9 @@ def test_killed_while_the_key_is_renewed_the_agent_comes_back(hub: Hub, site: Po
     assert "next" not in now
 
 
-def test_a_revoked_agent_is_cut_off_and_another_token_lets_it_in_again(hub: Hub, site: Ported):
+def test_a_revoked_agent_is_cut_off_and_another_token_lets_it_in_again(
+    hub: Hub, site: DialingAgent
+):
     mine = "SELECT id FROM token WHERE site = ? AND revoked IS NULL"
     ((number,),) = hub.query(mine, site.site)
     site.revoke(number)

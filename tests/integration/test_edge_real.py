@@ -12,10 +12,10 @@ import pytest
 from testbed.condor import Condor
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests import system
-from tests.edge import law, rig
-from tests.edge.rig import FINAL, Edge
-from tests.edge.whole import Whole
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import FINAL, Edge
+from tests.rigs.broker.whole_jobs import WholeJobs
+from tests.suite import system
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ PATIENCE = 300.0
 JOBS, KILLS = 32, 7
 
 
-def killed_again_and_again(edge: Edge, whole: Whole, seed: int, **fields: str) -> None:
+def killed_again_and_again(edge: Edge, whole: WholeJobs, seed: int, **fields: str) -> None:
     """Send jobs with data, and kill the agent at moments that only the dice know."""
     dice = random.Random(seed)
     keys: list[str] = []
@@ -37,7 +37,7 @@ def killed_again_and_again(edge: Edge, whole: Whole, seed: int, **fields: str) -
     with edge.up():
         edge.wait_ended(*keys, patience=PATIENCE)
     assert len(keys) == JOBS
-    law.holds(edge, keys)
+    invariants.holds(edge, keys)
     whole.left(keys)
 
 
@@ -54,16 +54,16 @@ def until_said(edge: Edge, more: int, keys: list[str]) -> None:
 
 
 def test_slurm(tmp_path: Path, rabbit: Rabbit, slurm: Slurm):
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
-        killed_again_and_again(edge, Whole(edge, edge.root / "data"), 11, queue="debug")
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
+        killed_again_and_again(edge, WholeJobs(edge, edge.root / "data"), 11, queue="debug")
 
 
 def test_htcondor(rabbit: Rabbit, condor: Condor):
     with tempfile.TemporaryDirectory(dir=condor.shared) as folder:
         Path(folder).chmod(0o755)
-        with rig.at_condor(Path(folder) / "e", rabbit, condor) as edge:
+        with edge_agent.at_condor(Path(folder) / "e", rabbit, condor) as edge:
             # Python may be where the user of the pool may not look, and runs what is beside a job.
-            whole = Whole(edge, edge.root / "data", beside=False)
+            whole = WholeJobs(edge, edge.root / "data", beside=False)
             edge.change({})  # what is new is the user's now
             killed_again_and_again(edge, whole, 12)
 
@@ -104,7 +104,7 @@ def test_killed_while_the_submit_command_runs(
     script.write_text(_SBATCH.format(marks=marks, when=when, real=real))
     script.chmod(0o755)
     settings = {"batch": {"path": [str(marks)]}}
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm, settings=settings) as edge:
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm, settings=settings) as edge:
         edge.start()
         key = edge.post("count", queue="debug")
         edge.wait((marks / "held").exists)
@@ -114,6 +114,6 @@ def test_killed_while_the_submit_command_runs(
         (marks / "go").touch()
         more = edge.post_many("count", 2, queue="debug")
         edge.wait_ended(*more)
-        law.holds(edge, [key, *more])
+        invariants.holds(edge, [key, *more])
         edge.wait(lambda: not slurm.run("squeue", "--noheader").strip())
-        law.holds(edge, [key, *more])
+        invariants.holds(edge, [key, *more])

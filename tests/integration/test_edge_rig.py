@@ -23,11 +23,11 @@ from pilotage.agent.app.trust import Trust
 from testbed.certificates import Authority, Papers
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit
-from tests.edge import law, rig
-from tests.edge.programs import DOES
-from tests.edge.rig import Edge
-from tests.programs import PATIENCE
-from tests.scripted_hub import wait_for
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.applications import DOES
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.node.scripted_hub import wait_for
+from tests.suite.programs import PATIENCE
 
 #: Longer than the loopback takes, short enough to wait for nothing.
 QUIET = 0.3
@@ -272,7 +272,7 @@ def test_an_authority_can_take_the_place_of_another(broker: Rabbit, tmp_path: Pa
 
 @pytest.fixture
 def edge(tmp_path: Path, rabbit: Rabbit) -> Iterator[Edge]:
-    with rig.at_local(tmp_path / "e", rabbit) as one:
+    with edge_agent.at_local(tmp_path / "e", rabbit) as one:
         yield one
 
 
@@ -320,26 +320,26 @@ def test_what_breaks_the_law_is_seen(edge: Edge):
         status(edge, "twofold", seq, state)
     status(edge, "endless", 1, "running")
     edge.wait(lambda: len(edge.heard()) == 11)
-    law.i3_said_in_order(edge, ["good"])
-    law.i4_nothing_lost(edge, ["good", "endless"])
+    invariants.i3_said_in_order(edge, ["good"])
+    invariants.i4_nothing_lost(edge, ["good", "endless"])
     for bad in ("disorder", "twofold", "endless"):
         with pytest.raises(AssertionError):
-            law.i3_said_in_order(edge, [bad])
+            invariants.i3_said_in_order(edge, [bad])
     with pytest.raises(AssertionError):
-        law.i4_nothing_lost(edge, ["good", "unheard"])
+        invariants.i4_nothing_lost(edge, ["good", "unheard"])
     with pytest.raises(AssertionError):
-        law.i5_done_means_done(edge, ["good"])
+        invariants.i5_done_means_done(edge, ["good"])
     (edge.programs.place / "ends").write_text("1 1 77\n")
-    law.i5_done_means_done(edge, ["good"])
-    law.i1_started_once(edge)
+    invariants.i5_done_means_done(edge, ["good"])
+    invariants.i1_started_once(edge)
     (edge.programs.place / "ledger").write_text("1 1 77\n1 1 78\n")
     with pytest.raises(AssertionError):
-        law.i1_started_once(edge)
-    law.i8_no_secret(edge)
+        invariants.i1_started_once(edge)
+    invariants.i8_no_secret(edge)
     status(edge, "loose", 1, "queued", reason=(edge.papers / "site.key").read_text())
     edge.wait(lambda: edge.statuses("loose"))
     with pytest.raises(AssertionError):
-        law.i8_no_secret(edge)
+        invariants.i8_no_secret(edge)
 
 
 def test_programs_leave_their_lines_and_are_known_while_they_run(edge: Edge):

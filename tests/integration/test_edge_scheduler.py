@@ -15,9 +15,9 @@ import pytest
 from pilotage.batch.submission import LINGER_S
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.edge import law, rig
-from tests.edge.rig import Edge
-from tests.misbehaving.double import Misbehaving
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.misbehaving.double import Misbehaving
 
 pytestmark = pytest.mark.slow
 
@@ -159,7 +159,7 @@ def test_submitting(trial: Trial, fault: str):
         trial.linger()
     trial.edge.wait_ended(key)
     assert trial.double.left() == []
-    law.holds(trial.edge, [key])
+    invariants.holds(trial.edge, [key])
 
 
 def test_what_is_refused_for_ever_fails_in_the_scheduler_s_words(trial: Trial):
@@ -167,7 +167,7 @@ def test_what_is_refused_for_ever_fails_in_the_scheduler_s_words(trial: Trial):
     key = trial.edge.post("count")
     trial.edge.wait_ended(key)
     last = trial.last(key)
-    law.holds(trial.edge, [key], ran=False)
+    invariants.holds(trial.edge, [key], ran=False)
     assert (last["state"], last["step"]) == ("failed", "submit")
     assert (last["reason"]["class"], last["reason"]["code"]) == ("infrastructure", "submit")
     assert "Invalid partition name" in last["reason"]["text"]
@@ -184,7 +184,7 @@ def test_listing(trial: Trial, fault: str):
     assert trial.edge.end(key) is None
     trial.double.clear()
     trial.finish(key)
-    law.holds(trial.edge, [key])
+    invariants.holds(trial.edge, [key])
 
 
 # -- ends ----------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_an_end_is_called_what_it_is(trial: Trial, ended: dict[str, str], word: 
     """What is nobody's fault is tried again, and that is said too."""
     state, kind, code = ENDS[word]
     key = ended[word]
-    law.holds(trial.edge, [key], ran=state == "done")
+    invariants.holds(trial.edge, [key], ran=state == "done")
     last = trial.last(key)
     assert (last["state"], last["attempt"]) == (state, 2 if state == "done" else 1)
     why = last
@@ -234,7 +234,7 @@ def test_an_exit_code_and_a_signal(trial: Trial):
     [payload] = edge.programs.running()
     os.kill(payload, signal.SIGSEGV)
     edge.wait_ended(key)
-    law.holds(edge, [failed, key], ran=False)
+    invariants.holds(edge, [failed, key], ran=False)
     for which, code in ((failed, "exit"), (key, "signal")):
         last = trial.last(which)
         assert last["state"] == "failed"
@@ -247,7 +247,7 @@ def test_an_exit_code_and_a_signal(trial: Trial):
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, slurm: Slurm) -> Iterator[Edge]:
     root = tmp_path_factory.mktemp("real")
-    with rig.at_slurm(root / "e", rabbit, slurm) as edge:
+    with edge_agent.at_slurm(root / "e", rabbit, slurm) as edge:
         edge.driven = True
         greed = "exec python3 -c 'import time; hog = bytes(range(256)) * 2_000_000; time.sleep(60)'"
         edge.programs.add("greed", greed)
@@ -268,7 +268,7 @@ def test_the_controller_is_away_for_a_while(real: Edge, slurm: Slurm):
     finally:
         slurm.start_controller()
     real.wait_ended(*later)
-    law.holds(real, [*running, *later])
+    invariants.holds(real, [*running, *later])
     real.wait(lambda: real.heard("heartbeat")[-1]["scheduler"]["well"])
 
 
@@ -276,7 +276,7 @@ def test_somebody_calls_it_off_by_hand(real: Edge, slurm: Slurm):
     [key] = begin(real, 1)
     slurm.run("scancel", real.statuses(key)[-1]["scheduler_id"])
     real.wait_ended(key)
-    law.holds(real, [key], ran=False)
+    invariants.holds(real, [key], ran=False)
     last = real.end(key)
     assert last is not None
     assert last["state"] == "cancelled"
@@ -286,7 +286,7 @@ def test_somebody_calls_it_off_by_hand(real: Edge, slurm: Slurm):
 def test_it_uses_more_memory_than_it_asked_for(real: Edge):
     key = real.post("greed", resources={"memory": 100 << 20})
     real.wait_ended(key)
-    law.holds(real, [key], ran=False)
+    invariants.holds(real, [key], ran=False)
     last = real.end(key)
     assert last is not None
     assert last["state"] == "failed"
@@ -304,7 +304,7 @@ def test_its_node_fails(real: Edge, slurm: Slurm):
         real.wait_ended(key)
     finally:
         slurm.restore_node(node)
-    law.holds(real, [key])
+    invariants.holds(real, [key])
     [why] = [one["reason"] for one in real.statuses(key) if lost(one)]
     assert (why["class"], why["code"]) == ("infrastructure", "node_lost")
 
@@ -316,7 +316,7 @@ def test_a_command_that_hangs_has_taken_the_job_all_the_same(hanging: tuple[Tria
     trial, key, _ = hanging
     trial.edge.wait_ended(key)
     assert f"took more than {SUBMIT_S:g} s" in trial.edge.said
-    law.holds(trial.edge, [key])
+    invariants.holds(trial.edge, [key])
     assert trial.last(key)["scheduler_id"] == str(trial.double.accepted()[0])
 
 
@@ -325,5 +325,5 @@ def test_a_command_that_hangs_has_taken_nothing_and_is_tried_again(
 ):
     trial, taken, key = hanging
     trial.edge.wait_ended(taken, key)
-    law.holds(trial.edge, [taken, key])
+    invariants.holds(trial.edge, [taken, key])
     assert len(trial.double.accepted()) == 2

@@ -19,8 +19,8 @@ from pilotage.job import records
 from pilotage.job.model import App, JobSpec, NewJob, Resources, State
 from pilotage.status import offers
 from testbed.rabbit import Rabbit
-from tests.edge.rig import SRC, Edge
-from tests.flowed import Hub, served
+from tests.rigs.broker.edge_agent import SRC, Edge
+from tests.rigs.project.flow_hub import Hub, served
 
 OVER = (State.DONE, State.FAILED, State.CANCELLED, State.REJECTED)
 

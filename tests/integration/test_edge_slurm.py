@@ -9,15 +9,15 @@ import pytest
 from pilotage.job.model import Allocation, App, Resources, State
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
-from tests.edge import rig
-from tests.flowed import Hub
 from tests.integration.test_edge_site import OVER, explained, run, sites, state, submit
+from tests.rigs.broker import edge_agent
+from tests.rigs.project.flow_hub import Hub
 
 pytestmark = pytest.mark.slow
 
 
 def test_queues_and_reasons_of_slurm_reach_the_hub(tmp_path: Path, rabbit: Rabbit, slurm: Slurm):
-    with rig.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
+    with edge_agent.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
         edge.programs.add("slow", "sleep 1000", limits={"time": "2h"})
         hub = Hub(tmp_path / "hub", edge)
         with edge.up(), hub.up():

@@ -23,7 +23,7 @@ from pilotage.hub.project import Project
 from pilotage.store import Writer, connect
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit, Rights
-from tests.heard import Lane, beat, say
+from tests.rigs.broker.site_messages import OwnExchange, beat, say
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
@@ -90,18 +90,18 @@ def proxy(rabbit: Rabbit) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def lane(rabbit: Rabbit, proxy: FaultProxy) -> Lane:
-    return Lane(rabbit, proxy.port)
+def lane(rabbit: Rabbit, proxy: FaultProxy) -> OwnExchange:
+    return OwnExchange(rabbit, proxy.port)
 
 
 @pytest.fixture
-def ear(tmp_path: Path, lane: Lane) -> Iterator[Ear]:
+def ear(tmp_path: Path, lane: OwnExchange) -> Iterator[Ear]:
     ear = Ear(tmp_path / "hub", lane.settings())
     yield ear
     ear.project.close()
 
 
-async def test_a_site_is_heard_becomes_silent_and_comes_back(ear: Ear, lane: Lane):
+async def test_a_site_is_heard_becomes_silent_and_comes_back(ear: Ear, lane: OwnExchange):
     async with ear.open(), lane.bus() as bus:
         await ear.until(lambda: ear.listens)
         # Its clock is wrong by a year, and that does not matter.
@@ -139,7 +139,9 @@ async def test_a_site_is_heard_becomes_silent_and_comes_back(ear: Ear, lane: Lan
         assert 'pilotage_edge_jobs{site="mira"} 0' in told
 
 
-async def test_what_is_wrong_there_is_said_and_becomes_an_alarm_if_it_lasts(ear: Ear, lane: Lane):
+async def test_what_is_wrong_there_is_said_and_becomes_an_alarm_if_it_lasts(
+    ear: Ear, lane: OwnExchange
+):
     sick = Scheduler(batch="slurm", well=False, text="slurmctld does not answer")
     async with ear.open(), lane.bus() as bus:
         await ear.until(lambda: ear.listens)
@@ -156,7 +158,9 @@ async def test_what_is_wrong_there_is_said_and_becomes_an_alarm_if_it_lasts(ear:
         await ear.until(lambda: ear.state() == "well" and not ear.alarms())
 
 
-async def test_how_a_site_is_and_since_when_survives_a_restart_of_the_hub(ear: Ear, lane: Lane):
+async def test_how_a_site_is_and_since_when_survives_a_restart_of_the_hub(
+    ear: Ear, lane: OwnExchange
+):
     async with lane.bus() as bus:
         async with ear.open():
             await ear.until(lambda: ear.listens)
@@ -190,7 +194,7 @@ async def test_how_a_site_is_and_since_when_survives_a_restart_of_the_hub(ear: E
 
 
 async def test_a_broker_that_is_away_is_told_of_and_no_site_is_called_silent(
-    ear: Ear, lane: Lane, proxy: FaultProxy
+    ear: Ear, lane: OwnExchange, proxy: FaultProxy
 ):
     async with ear.open(), lane.bus() as bus:
         await ear.until(lambda: ear.listens)
@@ -217,7 +221,7 @@ async def test_a_broker_that_is_away_is_told_of_and_no_site_is_called_silent(
 
 
 async def test_a_hub_that_starts_without_a_broker_goes_on_until_there_is_one(
-    ear: Ear, lane: Lane, proxy: FaultProxy
+    ear: Ear, lane: OwnExchange, proxy: FaultProxy
 ):
     proxy.refuse()
     async with ear.open(), lane.bus() as bus:
@@ -229,7 +233,9 @@ async def test_a_hub_that_starts_without_a_broker_goes_on_until_there_is_one(
         await ear.until(lambda: ear.state() == "well")
 
 
-async def test_what_is_odd_is_left_alone(ear: Ear, lane: Lane, caplog: pytest.LogCaptureFixture):
+async def test_what_is_odd_is_left_alone(
+    ear: Ear, lane: OwnExchange, caplog: pytest.LogCaptureFixture
+):
     async with ear.open(), lane.bus() as bus:
         await ear.until(lambda: ear.listens)
         await bus.publish("heartbeat.mira", b"{")
@@ -250,7 +256,7 @@ async def test_what_is_odd_is_left_alone(ear: Ear, lane: Lane, caplog: pytest.Lo
 
 
 async def test_two_hubs_hear_all_of_it_and_leave_nothing_behind(
-    ear: Ear, lane: Lane, rabbit: Rabbit, tmp_path: Path
+    ear: Ear, lane: OwnExchange, rabbit: Rabbit, tmp_path: Path
 ):
     other = Ear(tmp_path / "other", lane.settings())
     try:
@@ -270,7 +276,7 @@ async def test_two_hubs_hear_all_of_it_and_leave_nothing_behind(
 
 
 async def test_the_rights_that_a_hub_needs_are_enough_and_it_says_if_they_are_not_there(
-    rabbit: Rabbit, lane: Lane, tmp_path: Path
+    rabbit: Rabbit, lane: OwnExchange, tmp_path: Path
 ):
     names = f"^{lane.exchange}"
     ear = Ear(tmp_path / "bob", lane.settings("bob"))
@@ -291,7 +297,9 @@ async def test_the_rights_that_a_hub_needs_are_enough_and_it_says_if_they_are_no
         ear.project.close()
 
 
-async def test_a_site_that_is_forgotten_comes_back_with_its_next_heartbeat(ear: Ear, lane: Lane):
+async def test_a_site_that_is_forgotten_comes_back_with_its_next_heartbeat(
+    ear: Ear, lane: OwnExchange
+):
     async with ear.open(), lane.bus() as bus:
         await ear.until(lambda: ear.listens)
         await say(bus, beat())

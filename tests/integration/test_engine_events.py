@@ -14,7 +14,7 @@ import pytest
 
 from pilotage.job.model import State
 from testbed.ports import free_port
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from pilotage.job.model import (
     Script,
     State,
 )
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 
 def job(*argv: str, name: str = "j", **more: object) -> JobSpec:

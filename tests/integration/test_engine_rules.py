@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.job.model import State
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 ONE = '[rule.one]\nfiles = "raw/*"\nrun = ["true"]\n'
 

@@ -14,8 +14,8 @@ import pytest
 from pilotage.event.file import FileBatch, queue, survey
 from pilotage.event.file.model import UNFINISHED
 from pilotage.event.model import EventKind
-from tests.file_memory import Memory
 from tests.integration.test_event_file_rig import ALL, WHOLE, Below, Rig, eventually, present
+from tests.rigs.project.file_events import Memory
 
 
 @pytest.fixture

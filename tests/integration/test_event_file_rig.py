@@ -13,7 +13,7 @@ from typing import Self
 from pilotage.base.clock import WallClock
 from pilotage.event.file import FileSource, Options
 from pilotage.event.model import Event, EventKind, FileVersion
-from tests.file_memory import Memory
+from tests.rigs.project.file_events import Memory
 
 ALL = frozenset(kind for kind in EventKind if kind.startswith(("file.", "dir.")))
 WHOLE = frozenset({EventKind.FILE_CLOSED, EventKind.FILE_MOVED, EventKind.FILE_EXISTING})

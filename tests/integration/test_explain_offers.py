@@ -13,21 +13,21 @@ import pytest
 
 from pilotage.base import text
 from pilotage.job.model import State
-from tests import fleet
-from tests.scripted_hub import Program, wait_for
+from tests.rigs.node import real_hub
+from tests.rigs.node.scripted_hub import Program, wait_for
 
 
 class Shell:
     """A project, and commands in it."""
 
-    def __init__(self, hub: fleet.RealHub) -> None:
+    def __init__(self, hub: real_hub.RealHub) -> None:
         self.hub = hub
 
     def __call__(self, *words: str, status: int = 0) -> str:
         command = [sys.executable, "-m", "pilotage", *words]
         done = subprocess.run(
             command, cwd=self.hub.root, capture_output=True, text=True, timeout=120, check=False,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(fleet.SRC), "COLUMNS": "400"},
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(real_hub.SRC), "COLUMNS": "400"},
         )  # fmt: skip
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -38,12 +38,12 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    with fleet.running(tmp_path / "hub", more='[match]\npatience = "1s"\n') as hub:
+    with real_hub.running(tmp_path / "hub", more='[match]\npatience = "1s"\n') as hub:
         yield Shell(hub)
 
 
 def enrol(shell: Shell, base: Path, *words: str) -> AbstractContextManager[Program]:
-    return fleet.enrolled(shell.hub, base, *words)
+    return real_hub.enrolled(shell.hub, base, *words)
 
 
 def test_a_hub_without_pilots_says_how_to_get_some(shell):

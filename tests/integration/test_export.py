@@ -18,8 +18,8 @@ import pytest
 from pilotage.base import errors
 from pilotage.data.export import Access, ExportLimits, Exports, lay, reclaim, remove, take
 from pilotage.data.export.sandbox import Programs
-from tests import exporter, system
-from tests.sftp import (
+from tests.rigs.node import export_server
+from tests.rigs.node.sftp import (
     APPEND,
     CREATE,
     NEW,
@@ -35,6 +35,7 @@ from tests.sftp import (
     ssh,
     text,
 )
+from tests.suite import system
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("bwrap", "sshd", "ssh", "nsenter", "prlimit")]
 
@@ -151,7 +152,13 @@ async def test_every_export_ends_with_the_program_that_serves_it(lab):
         tried = [*user, sys.executable, "-c", "import pilotage"]
         if (await anyio.run_process(tried, check=False, cwd="/")).returncode:
             pytest.skip("other users cannot run this Python")
-        argv = [*user, sys.executable, str(exporter.__file__), str(top / "box"), str(top / "raw")]
+        argv = [
+            *user,
+            sys.executable,
+            str(export_server.__file__),
+            str(top / "box"),
+            str(top / "raw"),
+        ]
         process = await anyio.open_process(argv, stderr=None, cwd="/")
         async with process:
             assert process.stdout is not None

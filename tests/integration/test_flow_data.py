@@ -14,9 +14,9 @@ from pilotage.data.transfer.model import MANIFEST
 from pilotage.edge.handoff import Take
 from pilotage.flow.model import Flow, Step
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
-from tests.edge.rig import Edge
-from tests.flowed import Hub, served
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project.flow_hub import Hub, served
 
 #: What the applications of both sites do in the folder of a job.
 DOES = {

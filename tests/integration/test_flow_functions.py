@@ -8,7 +8,7 @@ from pilotage import Flow
 from pilotage.flow import moves, read, records
 from pilotage.flow.model import NewFlow
 from pilotage.flow.moves import outcome
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 FLOW = """
 name = "functions"

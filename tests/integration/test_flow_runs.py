@@ -9,7 +9,7 @@ import pytest
 from pilotage.flow import flow_outputs, moves, read, records
 from pilotage.flow.model import NewFlow
 from pilotage.flow.rerun import rerun
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 FLOW = """
 name = "runs"

@@ -24,8 +24,9 @@ from pilotage.job.model import Command, Job, JobSpec, NewJob, State
 from testbed.ports import free_port
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import programs, sites, system
-from tests.flowed import Hub
+from tests.rigs.cluster import batch_site
+from tests.rigs.project.flow_hub import Hub
+from tests.suite import programs, system
 
 SITE = "cluster"
 
@@ -41,7 +42,7 @@ def near(tmp_path: Path) -> Iterator[Hub]:
 @pytest.fixture
 def hub(slurm: Slurm, tmp_path: Path) -> Iterator[Hub]:
     """A hub with a site that has a real batch system."""
-    made = with_site(tmp_path, sites.slurm_site(slurm))
+    made = with_site(tmp_path, batch_site.slurm_site(slurm))
     yield made
     made.kill()
 
@@ -50,7 +51,7 @@ def hub(slurm: Slurm, tmp_path: Path) -> Iterator[Hub]:
 def far(sshd: Sshd, tmp_path: Path) -> Iterator[Hub]:
     """A hub with a site by SSH, where somebody works who cannot see the hub's files."""
     name = f"flows-{secrets.token_hex(4)}"
-    made = with_site(tmp_path, sites.ssh_site(sshd, 'batch = "local"\n'), f"~/{name}")
+    made = with_site(tmp_path, batch_site.ssh_site(sshd, 'batch = "local"\n'), f"~/{name}")
     yield made
     made.kill()
     shutil.rmtree(sshd.user.home / name, ignore_errors=True)
@@ -235,7 +236,10 @@ def test_data_of_steps_goes_to_a_pilot_that_does_not_see_it_and_comes_home(near:
 @contextmanager
 def pilot(hub: Hub, site: str) -> Iterator[None]:
     """Have a real pilot that shows nothing of this machine to its payloads."""
-    program, env = [sys.executable, "-m", "pilotage"], {**os.environ, "PYTHONPATH": str(sites.SRC)}
+    program, env = (
+        [sys.executable, "-m", "pilotage"],
+        {**os.environ, "PYTHONPATH": str(batch_site.SRC)},
+    )
     words = ["token", "new", "enrol", "--site", site, "--json", "--project", str(hub.root)]
     made = subprocess.run([*program, *words], env=env, check=True, capture_output=True)
     secret, work = hub.root.parent / "token", hub.root.parent / "pilot"

@@ -13,10 +13,10 @@ import pytest
 from pilotage.flow.model import OnFailure
 from pilotage.job.model import Limit
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
-from tests.edge import law
-from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, IntRange, Step, Take, served
+from tests.rigs.broker import invariants
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project.flow_hub import Flow, Hub, IntRange, Step, Take, served
 
 
 @pytest.fixture(scope="module")
@@ -322,7 +322,7 @@ def test_a_step_of_many_tasks(hub: Hub, first: Edge, count: int):
     tries = hub.attempts(number)
     assert len(tries) == count + count // 10 + 2
     assert {one.number for one in tries} == {1}
-    law.i1_started_once(first)
+    invariants.i1_started_once(first)
 
 
 def test_a_limit_holds_for_all_tasks_with_its_key_wherever_they_run(hub: Hub, first: Edge):

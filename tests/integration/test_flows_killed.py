@@ -17,10 +17,10 @@ import pytest
 from pilotage.base import crash
 from pilotage.flow.model import Notify
 from testbed.rabbit import Rabbit
-from tests.contract.transfer.web import Web, serving
-from tests.edge import law, rig
-from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, Step, Take, served
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project.flow_hub import Flow, Hub, Step, Take, served
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web) ->
 @pytest.fixture(scope="module")
 def second(first: Edge, tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[Edge]:
     folder = tmp_path_factory.mktemp("killed") / "b"
-    with rig.at_local(folder, rabbit, beside=first) as one, one.up():
+    with edge_agent.at_local(folder, rabbit, beside=first) as one, one.up():
         yield one
 
 
@@ -72,7 +72,7 @@ def hub(first: Edge, web: Web, tmp_path_factory: pytest.TempPathFactory) -> Hub:
     mails.mkdir()
     told = {
         "mail": [sys.executable, "-c", _MAIL, str(mails)], "data": f"{web.url}/flows",
-        "users": [rig.USER], "ask": "2s",
+        "users": [edge_agent.USER], "ask": "2s",
     }  # fmt: skip
     return Hub(root / "hub", first, settings={"flows": told})
 
@@ -128,7 +128,7 @@ def whole(hub: Hub, number: int, *edges: Edge) -> None:
     assert [one.number for one in tries] == [1] * len(tries), hub.told()
     assert {one.state for one in tries} == {"done"}
     for edge in edges:
-        law.i1_started_once(edge)
+        invariants.i1_started_once(edge)
         known = {row[0] for row in hub.query(_KEYS, number, edge.site)}
         # What the site has of it: each attempt is one job there, which began once.
         jobs = {
@@ -190,7 +190,7 @@ def test_killed_after_a_flow_came_by_the_broker_and_before_somebody_was_told(
     hub.dies("flow.told")
     with hub.up():
         hub.wait(lambda: len([*mails.iterdir()]) > before + 1)
-    found = hub.query("SELECT id FROM flow WHERE key = ?", f"message:{rig.USER}:posted-1")
+    found = hub.query("SELECT id FROM flow WHERE key = ?", f"message:{edge_agent.USER}:posted-1")
     assert len(found) == 1
     whole(hub, found[0][0], first, second)
     mail = max(mails.iterdir(), key=lambda one: one.stat().st_mtime).read_text()

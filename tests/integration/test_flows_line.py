@@ -12,21 +12,21 @@ import pytest
 
 from pilotage.bus import wire
 from testbed.rabbit import Rabbit
-from tests.edge.outsider import Outsider
-from tests.flowed import Flow, Hub, Step
-from tests.heard import Lane
-from tests.scripted_site import Site, until
+from tests.rigs.broker.amqp_client import AmqpClient
+from tests.rigs.broker.scripted_site import Site, until
+from tests.rigs.broker.site_messages import OwnExchange
+from tests.rigs.project.flow_hub import Flow, Hub, Step
 
 _names = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def lane(rabbit: Rabbit) -> Lane:
-    return Lane(rabbit)
+def lane(rabbit: Rabbit) -> OwnExchange:
+    return OwnExchange(rabbit)
 
 
 @pytest.fixture(scope="module")
-def hub(lane: Lane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(lane: OwnExchange, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     root = tmp_path_factory.mktemp("line")
     told = {"ask": "1s", "silence": "4s", "users": ["alice"], "data": f"file://{root}/data"}
     made = Hub(root / "hub", lane, settings={"flows": told})
@@ -35,13 +35,13 @@ def hub(lane: Lane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def site(lane: Lane) -> Iterator[Site]:
+def site(lane: OwnExchange) -> Iterator[Site]:
     with Site(lane, f"mira-{next(_names)}").up() as one:
         yield one
 
 
 @pytest.fixture
-def other(lane: Lane) -> Iterator[Site]:
+def other(lane: OwnExchange) -> Iterator[Site]:
     with Site(lane, f"theta-{next(_names)}").up() as one:
         yield one
 
@@ -117,7 +117,7 @@ def test_a_site_that_has_lost_a_job_gets_another(hub: Hub, site: Site):
     assert states(hub, number) == ["lost", "done"]
 
 
-def test_a_site_that_nobody_serves_is_told_of_and_gets_its_job_later(hub: Hub, lane: Lane):
+def test_a_site_that_nobody_serves_is_told_of_and_gets_its_job_later(hub: Hub, lane: OwnExchange):
     late = Site(lane, f"late-{next(_names)}")
     late.course = ["running", "done"]
     number = hub.submit(one_step(late))
@@ -128,7 +128,7 @@ def test_a_site_that_nobody_serves_is_told_of_and_gets_its_job_later(hub: Hub, l
     assert len(late.jobs) == 1
 
 
-def test_what_nobody_has_is_called_off_at_once(hub: Hub, lane: Lane):
+def test_what_nobody_has_is_called_off_at_once(hub: Hub, lane: OwnExchange):
     number = hub.submit(one_step(Site(lane, f"never-{next(_names)}")))
     hub.wait(lambda: hub.attempts(number))
     hub.cancel(number)
@@ -247,16 +247,16 @@ def test_a_silent_site_is_waited_for_where_there_is_no_other(hub: Hub, site: Sit
 
 
 @pytest.fixture(scope="module")
-def alice(rabbit: Rabbit, lane: Lane) -> Iterator[Outsider]:
-    with Outsider(rabbit, "alice", lane.exchange, ["told.#", "argo_job_status"]) as one:
+def alice(rabbit: Rabbit, lane: OwnExchange) -> Iterator[AmqpClient]:
+    with AmqpClient(rabbit, "alice", lane.exchange, ["told.#", "argo_job_status"]) as one:
         yield one
 
 
-def told(who: Outsider, topic: str) -> list[dict[str, object]]:
+def told(who: AmqpClient, topic: str) -> list[dict[str, object]]:
     return [one.said for one in list(who.heard) if one.topic == topic]
 
 
-def test_a_flow_of_ours_by_the_broker(hub: Hub, site: Site, alice: Outsider):
+def test_a_flow_of_ours_by_the_broker(hub: Hub, site: Site, alice: AmqpClient):
     site.course = ["submitted", "running", "done"]
     step = {"site": site.name, "application": "x"}
     body = {
@@ -284,7 +284,7 @@ def test_a_flow_of_ours_by_the_broker(hub: Hub, site: Site, alice: Outsider):
     ]
 
 
-def test_a_chain_of_argos_by_the_broker(hub: Hub, site: Site, other: Site, alice: Outsider):
+def test_a_chain_of_argos_by_the_broker(hub: Hub, site: Site, other: Site, alice: AmqpClient):
     for one in (site, other):
         one.course = ["staging_in", "submitted", "running", "staging_out", "done"]
     jobs = [{"site": one.name, "application": "x", "name": "n"} for one in (site, other)]
@@ -318,7 +318,7 @@ def test_a_chain_of_argos_by_the_broker(hub: Hub, site: Site, other: Site, alice
         ({"name": "r", "steps": {}}, "steps"),
     ],
 )
-def test_a_flow_that_is_refused(hub: Hub, alice: Outsider, flow: dict[str, object], words: str):
+def test_a_flow_that_is_refused(hub: Hub, alice: AmqpClient, flow: dict[str, object], words: str):
     reply = f"told.refused-{next(_names)}"
     alice.post("flow", {"v": 1, "kind": "flow", "flow": flow, "reply": reply})
     until(lambda: told(alice, reply))
@@ -329,12 +329,12 @@ def test_a_flow_that_is_refused(hub: Hub, alice: Outsider, flow: dict[str, objec
 
 
 def test_who_may_not_send_flows_and_where_nothing_is_said(
-    hub: Hub, rabbit: Rabbit, lane: Lane, alice: Outsider
+    hub: Hub, rabbit: Rabbit, lane: OwnExchange, alice: AmqpClient
 ):
     body = {
         "v": 1, "kind": "flow", "flow": {"name": "no", "step": {}}, "reply": "told.bob",
     }  # fmt: skip
-    with Outsider(rabbit, "bob", lane.exchange) as bob:
+    with AmqpClient(rabbit, "bob", lane.exchange) as bob:
         bob.post("flow", body)
     until(lambda: told(alice, "told.bob"))
     assert "may not send workflows" in str(told(alice, "told.bob")[0]["text"])

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from testbed.rabbit import Rabbit
-from tests.edge import law, rig
-from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, Step
+from tests.rigs.broker import edge_agent, invariants
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.project.flow_hub import Flow, Hub, Step
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def first(tmp_path: Path, rabbit: Rabbit) -> Iterator[Edge]:
-    with rig.at_local(tmp_path / "a", rabbit) as one, one.up():
+    with edge_agent.at_local(tmp_path / "a", rabbit) as one, one.up():
         yield one
 
 
 @pytest.fixture
 def second(first: Edge, tmp_path: Path, rabbit: Rabbit) -> Iterator[Edge]:
-    with rig.at_local(tmp_path / "b", rabbit, beside=first) as one, one.up():
+    with edge_agent.at_local(tmp_path / "b", rabbit, beside=first) as one, one.up():
         yield one
 
 
@@ -62,7 +62,7 @@ def test_a_site_that_is_silent_is_left_and_what_it_does_when_it_is_back_does_not
     assert (old.site, old.state, old.fenced) == (silent.site, "lost", 1)
     assert (new.site, new.state, new.fenced) == (good.site, "done", 0)
     for edge in (first, second):
-        law.i1_started_once(edge)
+        invariants.i1_started_once(edge)
 
 
 def test_a_site_that_is_killed_and_started_again_goes_on_where_it_was(hub: Hub, first: Edge):
@@ -83,7 +83,7 @@ def test_a_site_that_is_killed_and_started_again_goes_on_where_it_was(hub: Hub, 
     first.start()
     assert hub.wait_over(number) == ["done"]
     assert [one.number for one in hub.attempts(number)] == [1, 1]
-    law.i1_started_once(first)
+    invariants.i1_started_once(first)
 
 
 def _reason(hub: Hub, number: int) -> str:

@@ -14,9 +14,9 @@ from pilotage.flow import moves
 from pilotage.flow.model import Flow, NewFlow, Step
 from pilotage.store import connect, sqlite
 from testbed.rabbit import Rabbit
-from tests.flowed import Hub
-from tests.heard import Lane
-from tests.scripted_site import Site, until
+from tests.rigs.broker.scripted_site import Site, until
+from tests.rigs.broker.site_messages import OwnExchange
+from tests.rigs.project.flow_hub import Hub
 
 #: The last version of the store in which such steps were messages of their own.
 OLD = 17
@@ -38,12 +38,12 @@ UPDATE flow_attempt SET fenced = 1, cancel = 1, state = 'lost', ended = :now WHE
 
 
 @pytest.fixture
-def lane(rabbit: Rabbit) -> Lane:
-    return Lane(rabbit)
+def lane(rabbit: Rabbit) -> OwnExchange:
+    return OwnExchange(rabbit)
 
 
 @pytest.fixture
-def hub(lane: Lane, tmp_path: Path) -> Iterator[Hub]:
+def hub(lane: OwnExchange, tmp_path: Path) -> Iterator[Hub]:
     told = {"ask": "1s", "silence": "20s"}
     made = Hub(tmp_path / "hub", lane, settings={"flows": told})
     yield made
@@ -97,7 +97,7 @@ def under_way(hub: Hub, file: Path) -> None:
 
 
 @pytest.mark.parametrize("crash", ["", "flow.adopted"])
-def test_it_goes_on_after_the_upgrade(hub: Hub, lane: Lane, tmp_path: Path, crash: str):
+def test_it_goes_on_after_the_upgrade(hub: Hub, lane: OwnExchange, tmp_path: Path, crash: str):
     under_way(hub, tmp_path / "fresh.db")
     if crash:
         hub.dies(crash)
@@ -125,7 +125,7 @@ def test_it_goes_on_after_the_upgrade(hub: Hub, lane: Lane, tmp_path: Path, cras
 @pytest.mark.parametrize("sent", [True, False])
 def test_what_was_fenced_just_before_the_upgrade_is_cancelled(
     hub: Hub,
-    lane: Lane,
+    lane: OwnExchange,
     tmp_path: Path,
     sent: bool,  # noqa: FBT001
 ):

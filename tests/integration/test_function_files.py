@@ -14,10 +14,10 @@ from pilotage.base import errors
 from pilotage.base.owner import me
 from pilotage.client import AsyncClient, Client, Executor
 from pilotage.project import tokens
-from tests import filed
-from tests.fleet import RealHub, blind, enrolled, running
-from tests.programs import PATIENCE
-from tests.scripted_hub import wait_for
+from tests.rigs.node.real_hub import RealHub, blind, enrolled, running
+from tests.rigs.node.scripted_hub import wait_for
+from tests.rigs.project import file_calls
+from tests.suite.programs import PATIENCE
 
 _BOXED = 'heartbeat = "1s"\nlease = "20s"\nsandbox = "bubblewrap"\n'
 
@@ -31,34 +31,34 @@ def connected(hub: RealHub, owner: str = "") -> Iterator[Client]:
 
 def test_calls_with_files_on_this_machine(tmp_path):
     with running(tmp_path / "project", local=True) as hub, connected(hub) as client:
-        filed.make(hub.root)
-        filed.works(client, hub.root)
+        file_calls.make(hub.root)
+        file_calls.works(client, hub.root)
         _left(client)
 
 
 @pytest.mark.needs("bwrap")
 def test_calls_with_files_on_a_pilot_that_does_not_see_the_project(tmp_path):
     with running(tmp_path / "project") as hub, connected(hub) as client:
-        filed.make(hub.root)
+        file_calls.make(hub.root)
         with blind(hub, tmp_path / "p"):
-            filed.works(client, hub.root)
+            file_calls.works(client, hub.root)
             _left(client)
 
 
 @pytest.mark.needs("bwrap")
 def test_calls_with_files_in_a_sandbox_of_such_a_pilot(tmp_path):
     with running(tmp_path / "project", pilots=_BOXED) as hub, connected(hub) as client:
-        filed.make(hub.root)
+        file_calls.make(hub.root)
         with blind(hub, tmp_path / "p"):
-            filed.works(client, hub.root)
+            file_calls.works(client, hub.root)
             _left(client)
 
 
 def test_calls_with_files_on_a_pilot_that_sees_the_project(tmp_path):
     with running(tmp_path / "project") as hub, connected(hub) as client:
-        filed.make(hub.root)
+        file_calls.make(hub.root)
         with enrolled(hub, tmp_path / "p"):
-            filed.works(client, hub.root)
+            file_calls.works(client, hub.root)
 
             def where(path):
                 import os
@@ -75,7 +75,7 @@ def test_files_of_others_are_refused_wherever_a_job_would_run(tmp_path):
         return path.read_text()
 
     with running(tmp_path / "project") as hub, connected(hub, "stranger") as client:
-        filed.make(hub.root)
+        file_calls.make(hub.root)
         (hub.root / ".secret").write_text("x")
         with blind(hub, tmp_path / "p"):
             future = client.submit(read, pilotage.File("in/plain.txt"))
@@ -118,7 +118,7 @@ def test_pools_and_event_loops_take_files_too(tmp_path):
             assert ended.state == "done"
 
     with running(tmp_path / "project", local=True) as hub, connected(hub) as client:
-        filed.make(hub.root)
+        file_calls.make(hub.root)
         anyio.run(main, hub)
         with Executor(client, retries=1) as pool:
             assert pool.submit(copy, *make("e")).result(PATIENCE) == "e"
@@ -138,7 +138,7 @@ def test_a_call_with_files_outlives_its_hub_and_is_made_once(tmp_path):
         return 7
 
     with running(tmp_path / "project", local=True) as hub, connected(hub) as client:
-        filed.make(hub.root)
+        file_calls.make(hub.root)
         files = pilotage.File("in/plain.txt"), pilotage.File("out/slow", output=True)
         future = client.submit(slow, str(tmp_path), *files)
         wait_for((tmp_path / "ledger").exists)

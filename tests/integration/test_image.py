@@ -20,7 +20,8 @@ from pilotage.data.image import Images
 from pilotage.match import wish
 from pilotage.node import batchjob
 from pilotage.node.batchjob import image
-from tests import boxed, system, wards
+from tests.rigs.node import boxed, sandbox_users
+from tests.suite import system
 
 pytestmark = pytest.mark.anyio
 PODMAN = ("root", "setpriv", "useradd", "podman", "runc", "busybox", "newuidmap", "catatonit")
@@ -131,7 +132,7 @@ async def test_an_image_of_podman_is_written_once(tmp_path):
 @pytest.fixture(scope="module")
 def ward():
     system.needs(*PODMAN)
-    with wards.ward() as made:
+    with sandbox_users.ward() as made:
         code = made.starter().parent
         shutil.copytree(Path(batchjob.__file__).parent, code / "single")
         shutil.copy(str(boxed.__file__), code)
@@ -142,7 +143,7 @@ def ward():
 class Node:
     """A submission with an image among its inputs, and a podman that counts."""
 
-    def __init__(self, ward: wards.Ward, folder: Path) -> None:
+    def __init__(self, ward: sandbox_users.SandboxUsers, folder: Path) -> None:
         self.ward = ward
         self.folder = folder
         self.log = ward.home / f"{folder.name}.log"
@@ -167,10 +168,10 @@ class Node:
 
     async def run(self, number: int, item: dict[str, Any]) -> dict[str, Any]:
         code, area = self.ward.root / "code", f"{self.folder}/{number}"
-        program = (wards.PYTHON, str(code / "boxed.py"), str(code), area)
+        program = (sandbox_users.PYTHON, str(code / "boxed.py"), str(code), area)
         path = f"PATH={self.shim}:{self.ward.env['PATH']}"
         argv = self.ward.command("/usr/bin/env", path, *program)
-        with anyio.fail_after(wards.PATIENCE):
+        with anyio.fail_after(sandbox_users.PATIENCE):
             done = await anyio.run_process(argv, input=json.dumps(item).encode(), stderr=None)
         return dict(json.loads(done.stdout))
 

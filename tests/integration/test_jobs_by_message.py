@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from testbed.rabbit import Rabbit
-from tests.edge.outsider import Outsider
-from tests.flowed import Hub
-from tests.heard import Lane
-from tests.scripted_site import until
+from tests.rigs.broker.amqp_client import AmqpClient
+from tests.rigs.broker.scripted_site import until
+from tests.rigs.broker.site_messages import OwnExchange
+from tests.rigs.project.flow_hub import Hub
 
 _numbers = itertools.count(1)
 SETTINGS: dict[str, Any] = {
@@ -24,12 +24,12 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def lane(rabbit: Rabbit) -> Lane:
-    return Lane(rabbit)
+def lane(rabbit: Rabbit) -> OwnExchange:
+    return OwnExchange(rabbit)
 
 
 @pytest.fixture(scope="module")
-def hub(lane: Lane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(lane: OwnExchange, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     root = tmp_path_factory.mktemp("messages")
     told = SETTINGS | {"flows": SETTINGS["flows"] | {"folders": [str(root / "out")]}}
     (root / "out").mkdir()
@@ -39,13 +39,13 @@ def hub(lane: Lane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def alice(rabbit: Rabbit, lane: Lane) -> Iterator[Outsider]:
+def alice(rabbit: Rabbit, lane: OwnExchange) -> Iterator[AmqpClient]:
     topics = ["balsam_job_status", "argo_job_status", "told.#"]
-    with Outsider(rabbit, "alice", lane.exchange, topics) as one:
+    with AmqpClient(rabbit, "alice", lane.exchange, topics) as one:
         yield one
 
 
-def told(who: Outsider, topic: str, number: int) -> list[dict[str, Any]]:
+def told(who: AmqpClient, topic: str, number: int) -> list[dict[str, Any]]:
     found = [one.said for one in list(who.heard) if one.topic == topic]
     return [one for one in found if one.get("job_id") == number]
 
@@ -64,7 +64,7 @@ def balsam(name: str, number: int, **more: object) -> dict[str, Any]:
 
 
 def test_a_job_of_balsams_that_nobody_signed_is_of_whom_the_settings_name(
-    hub: Hub, alice: Outsider
+    hub: Hub, alice: AmqpClient
 ):
     number = next(_numbers)
     alice.post("balsam", balsam("unsigned", number), named=False)
@@ -74,12 +74,12 @@ def test_a_job_of_balsams_that_nobody_signed_is_of_whom_the_settings_name(
     assert states(alice, number)[0] == "CREATED"
 
 
-def states(who: Outsider, number: int) -> list[str]:
+def states(who: AmqpClient, number: int) -> list[str]:
     said = told(who, "balsam_job_status", number)
     return [json.loads(one["serialized_job"])["state"] for one in said]
 
 
-def test_a_signed_job_is_of_who_signed_it_and_the_same_twice_is_one(hub: Hub, alice: Outsider):
+def test_a_signed_job_is_of_who_signed_it_and_the_same_twice_is_one(hub: Hub, alice: AmqpClient):
     number = next(_numbers)
     body = balsam("signed", number)
     alice.post("balsam", body, body)
@@ -87,7 +87,7 @@ def test_a_signed_job_is_of_who_signed_it_and_the_same_twice_is_one(hub: Hub, al
     assert owners(hub, "signed") == [("alice", "done")]
 
 
-def test_a_job_of_ours_names_any_place_and_its_output_comes_home(hub: Hub, alice: Outsider):
+def test_a_job_of_ours_names_any_place_and_its_output_comes_home(hub: Hub, alice: AmqpClient):
     out = hub.root.parent / "out"
     body = {
         "v": 1, "kind": "job", "site": "any", "application": "count", "name": "ours", "key": "k",
@@ -99,7 +99,7 @@ def test_a_job_of_ours_names_any_place_and_its_output_comes_home(hub: Hub, alice
     assert (out / "ours" / "word.txt").read_text() == "hello\n"
 
 
-def test_a_chain_of_argos_without_sites_runs_here(hub: Hub, alice: Outsider):
+def test_a_chain_of_argos_without_sites_runs_here(hub: Hub, alice: AmqpClient):
     number = next(_numbers)
     chain = {
         "job_id": number, "name": "chain", "job_status_routing_key": "argo_job_status",
@@ -112,7 +112,7 @@ def test_a_chain_of_argos_without_sites_runs_here(hub: Hub, alice: Outsider):
     assert owners(hub, "chain") == [("argo", "done")]
 
 
-def test_who_is_not_named_or_may_not_is_refused_with_the_reason(hub: Hub, alice: Outsider):
+def test_who_is_not_named_or_may_not_is_refused_with_the_reason(hub: Hub, alice: AmqpClient):
     alice.post("job.hub", balsam("nobody", next(_numbers)), named=False)
     reason = "unknown sender: the broker has verified no name"
     hub.wait(lambda: hub.query("SELECT 1 FROM flow_refused WHERE reason = ?", reason))

@@ -14,7 +14,7 @@ from pilotage.job.model import Call, JobSpec, NewJob, State
 from pilotage.match.turn import TurnRecords
 from pilotage.project import tokens
 from pilotage.store import Db
-from tests.links import Backroom, Caller, Node, backroom, end
+from tests.rigs.node.port_links import Caller, HubWithoutPort, Node, backroom, end
 
 HUGE = 2**70
 
@@ -28,7 +28,7 @@ def _run(folder: Path, play, **settings) -> None:
 
 
 def test_a_stranger_cannot_stop_the_hub_with_a_number(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         stranger = Caller(hub)
         for pilot in (HUGE, -1, 0, 2**63):
             code = await stranger.refusal("resume", protocol=1, pilot=pilot, key="0" * 64)
@@ -40,7 +40,7 @@ def test_a_stranger_cannot_stop_the_hub_with_a_number(tmp_path):
 
 
 def test_numbers_that_no_node_has_do_not_stop_the_queue(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         first, second = hub.submit(2)
         rogue, good = await hub.node(cpus=1), await hub.node(cpus=1)
         keys = await rogue.sync()
@@ -58,7 +58,7 @@ def test_numbers_that_no_node_has_do_not_stop_the_queue(tmp_path):
              {"ended": [end("../x")]}]
 )  # fmt: skip
 def test_what_makes_no_sense_ends_the_connection_and_nothing_else(tmp_path, news):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         (job,) = hub.submit()
         rogue = await hub.node()
         rogue.caller.say("sync", **news)
@@ -76,7 +76,7 @@ def test_what_makes_no_sense_ends_the_connection_and_nothing_else(tmp_path, news
      {"attributes": {"x": "y" * 100_000}}, {"lifetime": -5.0}],
 )  # fmt: skip
 def test_a_node_that_cannot_be_is_refused(tmp_path, facts):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         node = Node(Caller(hub), **facts)
         assert await node.caller.refusal("hello", **node.hello(hub.token())) == "E200"
 
@@ -84,7 +84,7 @@ def test_a_node_that_cannot_be_is_refused(tmp_path, facts):
 
 
 def test_a_job_that_cannot_be_written_for_a_pilot_swallows_no_other(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         call = JobSpec(Call(file="/nowhere/at/all.py", function="f"), "bad")
         with hub.db.transaction():
             bad = records.add(hub.db, NewJob(call), time.time())
@@ -104,7 +104,7 @@ def test_a_job_that_cannot_be_written_for_a_pilot_swallows_no_other(tmp_path):
 
 
 def test_what_is_granted_while_a_pilot_changes_its_connection_reaches_it(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         node = await hub.node()
         node.caller.say("sync", wait=20.0)
         await asyncio.sleep(0.05)
@@ -119,7 +119,7 @@ def test_what_is_granted_while_a_pilot_changes_its_connection_reaches_it(tmp_pat
 
 
 def test_a_pilot_is_not_heard_by_a_connection_that_it_left(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         (job,) = hub.submit()
         node = await hub.node()
         old = node.caller
@@ -131,7 +131,7 @@ def test_a_pilot_is_not_heard_by_a_connection_that_it_left(tmp_path):
 
 
 def test_the_answer_to_one_question_leaves_the_clock_of_the_next_alone(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         node = await hub.node()
         first = node.caller.say("sync", wait=20.0)
         second = node.caller.say("sync", wait=0.2)
@@ -142,7 +142,7 @@ def test_the_answer_to_one_question_leaves_the_clock_of_the_next_alone(tmp_path)
 
 
 def test_who_was_found_unfit_or_left_does_not_come_back(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         hub.submit()
         bad = Node(Caller(hub))
         bad.number = (await bad.caller.ask("hello", **bad.hello(hub.token())))["pilot"]
@@ -164,7 +164,7 @@ def test_who_was_found_unfit_or_left_does_not_come_back(tmp_path):
 
 
 def test_a_stolen_number_is_of_no_use(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         node = await hub.node()
         thief = Caller(hub)
         code = await thief.refusal("resume", protocol=1, pilot=node.number, key="0" * 64)
@@ -178,7 +178,7 @@ def test_a_stolen_number_is_of_no_use(tmp_path):
 
 
 def test_a_pilot_cannot_end_what_another_runs_or_ran(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         (job,) = hub.submit()
         owner, thief = await hub.node(), await hub.node()
         (key,) = await owner.sync()
@@ -193,7 +193,7 @@ def test_a_pilot_cannot_end_what_another_runs_or_ran(tmp_path):
 
 
 def test_an_enrolment_token_is_good_for_one_pilot(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         token = hub.token(uses=1)
         await Node(Caller(hub)).join(token)
         second = Node(Caller(hub))
@@ -203,7 +203,7 @@ def test_an_enrolment_token_is_good_for_one_pilot(tmp_path):
 
 
 def test_pilots_of_a_revoked_token_are_sent_away_within_a_round(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         token = hub.token()
         node = await Node(Caller(hub)).join(token)
         other = await hub.node()
@@ -222,7 +222,7 @@ def test_pilots_of_a_revoked_token_are_sent_away_within_a_round(tmp_path):
 
 
 def test_a_pilot_that_does_not_leave_when_told_to_is_given_up(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         node = await hub.node()
         (job,) = hub.submit()
         await node.sync()
@@ -241,7 +241,7 @@ def test_a_pilot_that_does_not_leave_when_told_to_is_given_up(tmp_path):
 
 
 def test_a_person_may_send_away_a_pilot_that_still_checks_its_node(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         hub.submit()
         node = Node(Caller(hub))
         node.number = (await node.caller.ask("hello", **node.hello(hub.token())))["pilot"]
@@ -256,7 +256,7 @@ def test_a_person_may_send_away_a_pilot_that_still_checks_its_node(tmp_path):
 
 
 def test_a_pilot_is_given_up_although_the_first_try_could_not_be_written(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         node = await hub.node()
         (job,) = hub.submit()
         await node.sync()
@@ -279,7 +279,7 @@ def test_a_pilot_is_given_up_although_the_first_try_could_not_be_written(tmp_pat
 
 
 def test_a_token_that_is_revoked_ends_what_a_program_may_do(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         token = hub.token(tokens.TokenScope.USER, "ann")
         program = Caller(hub)
         await program.ask("login", protocol=1, token=token)
@@ -296,7 +296,7 @@ def test_a_token_that_is_revoked_ends_what_a_program_may_do(tmp_path):
 
 
 def test_a_program_changes_only_what_is_its_own(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         programs = {}
         for scope, owner in ((tokens.TokenScope.USER, "ann"), (tokens.TokenScope.USER, "bob"),
                              (tokens.TokenScope.READ, "ann")):  # fmt: skip
@@ -318,7 +318,7 @@ def test_a_program_changes_only_what_is_its_own(tmp_path):
 
 
 def test_a_stranger_gets_little_memory_and_little_time(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         stranger = Caller(hub)
         stranger.link.data_received((8 << 20).to_bytes(4, "big"))
         assert stranger.wire.closed
@@ -337,7 +337,7 @@ def test_a_stranger_gets_little_memory_and_little_time(tmp_path):
 
 
 def test_launches_that_are_too_much_for_one_message_come_in_several(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         source = "x = '" + "y" * (3 << 20) + "'\ndef f(): pass\n"
         jobs = []
         for number in range(6):
@@ -366,7 +366,7 @@ def test_launches_that_are_too_much_for_one_message_come_in_several(tmp_path):
               {"after": [-1]}]
 )  # fmt: skip
 def test_a_job_that_the_store_could_not_keep_is_refused(tmp_path, wrong):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         program = Caller(hub)
         await program.ask("login", protocol=1, token=hub.token(tokens.TokenScope.USER, "ann"))
         job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
@@ -376,7 +376,7 @@ def test_a_job_that_the_store_could_not_keep_is_refused(tmp_path, wrong):
 
 
 def test_many_large_results_come_in_several_messages(tmp_path):
-    async def play(hub: Backroom) -> None:
+    async def play(hub: HubWithoutPort) -> None:
         program = Caller(hub)
         await program.ask("login", protocol=1, token=hub.token(tokens.TokenScope.USER, "ann"))
         call = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}, "tag": "t"}

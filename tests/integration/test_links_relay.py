@@ -20,16 +20,17 @@ import pytest
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from testbed import reserve
 from testbed.ports import free_port
-from tests import fleet, programs
-from tests.fleet import RealHub, blind, enrolled
-from tests.scripted_hub import Program, wait_for
-from tests.system import find
+from tests.rigs.node import real_hub
+from tests.rigs.node.real_hub import RealHub, blind, enrolled
+from tests.rigs.node.scripted_hub import Program, wait_for
+from tests.suite import programs
+from tests.suite.system import find
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory) -> Iterator[RealHub]:
     """One hub for all: tests that kill it start it again, and no pilot stays."""
-    with fleet.running(tmp_path_factory.mktemp("hub") / "hub", hub='tls = "on"') as one:
+    with real_hub.running(tmp_path_factory.mktemp("hub") / "hub", hub='tls = "on"') as one:
         assert one.url.startswith("https://")
         yield one
 
@@ -120,7 +121,7 @@ def _relay(hub: RealHub, log: Path, *words: str) -> Iterator[subprocess.Popen[by
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, stderr=out, stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(fleet.SRC)},
+            env={**os.environ, "PYTHONPATH": str(real_hub.SRC)},
         )  # fmt: skip
     programs.until_ready(process, lambda: b"relays" in log.read_bytes(), log.read_text)
     try:

@@ -20,7 +20,8 @@ import pytest
 from pilotage.data.export import Exports, lay, take
 from pilotage.data.export.sandbox import ExportKeys
 from pilotage.node import batchjob
-from tests import boxed, sftp, system, wards
+from tests.rigs.node import boxed, sandbox_users, sftp
+from tests.suite import system
 
 NEEDS = ("root", "setpriv", "useradd", "sshfs", "fusermount3", "fuse", "bwrap", "sshd")
 pytestmark = [pytest.mark.anyio, pytest.mark.needs(*NEEDS)]
@@ -30,7 +31,7 @@ _numbers = iter(range(1000))
 @pytest.fixture(scope="module")
 def ward():
     system.needs(*NEEDS)
-    with wards.ward() as made:
+    with sandbox_users.ward() as made:
         code = made.starter().parent
         shutil.copytree(Path(batchjob.__file__).parent, code / "single")
         shutil.copy(str(boxed.__file__), code)
@@ -61,7 +62,7 @@ def run(*argv: str) -> str:
 class Lab:
     """A sandbox on this machine, and the folder of an item on the node."""
 
-    def __init__(self, ward: wards.Ward, exports: Exports, number: int) -> None:
+    def __init__(self, ward: sandbox_users.SandboxUsers, exports: Exports, number: int) -> None:
         self.ward = ward
         self.exports = exports
         self.box = ward.root / f"box{number}"
@@ -83,7 +84,7 @@ class Lab:
     @asynccontextmanager
     async def begun(self, **env: str) -> AsyncIterator[anyio.abc.Process]:
         code = self.ward.root / "code"
-        program = (wards.PYTHON, str(code / "boxed.py"), str(code), str(self.area))
+        program = (sandbox_users.PYTHON, str(code / "boxed.py"), str(code), str(self.area))
         more = [f"{name}={value}" for name, value in env.items()]
         argv = self.ward.command("/usr/bin/env", *more, *program)
         async with await anyio.open_process(argv, cwd="/", stderr=None) as process:
@@ -116,13 +117,13 @@ class Lab:
 
     def signal(self, number: signal.Signals, *, program: bool) -> None:
         """Signal the program of the item, or all other processes of its user."""
-        for pid in wards._processes(self.ward.uid):
+        for pid in sandbox_users._processes(self.ward.uid):
             if (b"boxed.py" in Path(f"/proc/{pid}/cmdline").read_bytes()) is program:
                 os.kill(pid, number)
 
     def sweep(self) -> None:
         """Remove what a program that was killed could not."""
-        wards._kill_all(self.ward.uid)
+        sandbox_users._kill_all(self.ward.uid)
         for left in self._keys():
             shutil.rmtree(left)
         if self.mounted:
@@ -131,13 +132,13 @@ class Lab:
 
 async def told(process: anyio.abc.Process) -> dict[str, Any]:
     assert process.stdout is not None
-    with anyio.fail_after(wards.PATIENCE):
+    with anyio.fail_after(sandbox_users.PATIENCE):
         said = b"".join([chunk async for chunk in process.stdout])
     return dict(json.loads(said))
 
 
 async def until(test: Callable[[], bool]) -> None:
-    with anyio.fail_after(wards.PATIENCE):
+    with anyio.fail_after(sandbox_users.PATIENCE):
         while not test():  # noqa: ASYNC110 - other processes tell nobody
             await anyio.sleep(0.02)
 

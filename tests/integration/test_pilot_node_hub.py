@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from pilotage.job.model import Binding, Call, JobSpec, NewJob, Python, State
-from tests.fleet import RealHub, enrolled, running
-from tests.scripted_hub import wait_for
+from tests.rigs.node.real_hub import RealHub, enrolled, running
+from tests.rigs.node.scripted_hub import wait_for
 
 
 @pytest.fixture

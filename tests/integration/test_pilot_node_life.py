@@ -14,7 +14,7 @@ import pytest
 
 from pilotage.node import pilot as node
 from testbed import processes
-from tests.scripted_hub import SECRET, Hub, pilot, wait_for
+from tests.rigs.node.scripted_hub import SECRET, Hub, pilot, wait_for
 
 PYTHON = sys.executable
 

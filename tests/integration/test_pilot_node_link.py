@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.node import spool
-from tests.scripted_hub import Hub, Program, pilot, wait_for
+from tests.rigs.node.scripted_hub import Hub, Program, pilot, wait_for
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.pilot import pack
-from tests.scripted_hub import SECRET, Hub, pilot, wait_for
+from tests.rigs.node.scripted_hub import SECRET, Hub, pilot, wait_for
 
 _NOBODY = 65534
 

@@ -25,8 +25,8 @@ from pilotage.job.records import Selection
 from pilotage.match.explain import explain
 from pilotage.project import tokens as auth
 from pilotage.status.explain import JobExplainer
-from tests.fleet import QUICK, SRC, RealHub, blind, enrolled, running
-from tests.scripted_hub import wait_for
+from tests.rigs.node.real_hub import QUICK, SRC, RealHub, blind, enrolled, running
+from tests.rigs.node.scripted_hub import wait_for
 
 pytestmark = pytest.mark.needs("bwrap")
 _SUM = "cat main.txt cal/*.txt > out/sum.txt"

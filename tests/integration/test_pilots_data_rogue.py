@@ -16,7 +16,7 @@ from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.node import frame
 from pilotage.node.data.line import CutError, DataConnection, RefusalError
 from pilotage.node.dial import dial, route
-from tests.fleet import RealHub, running
+from tests.rigs.node.real_hub import RealHub, running
 
 TEXT = b"what the job reads"
 

@@ -27,10 +27,10 @@ from pilotage.match.place import Place
 from pilotage.match.share import Shares
 from pilotage.project import tokens
 from pilotage.store import Db
-from tests import fleet, links
-from tests.fleet import RealHub, enrolled, running
-from tests.links import Backroom, Caller, backroom
-from tests.talk import Node, Talk, end
+from tests.rigs.node import port_links, real_hub
+from tests.rigs.node.port_links import Caller, HubWithoutPort, backroom
+from tests.rigs.node.real_hub import RealHub, enrolled, running
+from tests.rigs.node.scripted_pilot import LinkConnection, Node, end
 
 #: Given up quickly; the test is then quick, too.
 _HASTY = 'heartbeat = "0.8s"\nlease = "4s"\nsandbox = "none"\n'
@@ -64,21 +64,21 @@ def hasty(tmp_path) -> Iterator[RealHub]:
 
 
 @pytest.fixture
-async def driven(tmp_path) -> AsyncIterator[Backroom]:
+async def driven(tmp_path) -> AsyncIterator[HubWithoutPort]:
     """A hub whose leases end when the test says so."""
     async with backroom(tmp_path) as one:
         yield one
 
 
-async def _pass(hub: Backroom, leases: float) -> None:
+async def _pass(hub: HubWithoutPort, leases: float) -> None:
     """Have time pass, and the hub look at its pilots."""
-    hub.later += leases * links.LEASE
+    hub.later += leases * port_links.LEASE
     await hub.round()
 
 
 @asynccontextmanager
-async def _talk(hub: RealHub) -> AsyncIterator[Talk]:
-    talk = await Talk.open(hub)
+async def _talk(hub: RealHub) -> AsyncIterator[LinkConnection]:
+    talk = await LinkConnection.open(hub)
     try:
         yield talk
     finally:
@@ -102,15 +102,15 @@ async def _until(condition: Callable[[], object], seconds: float = 60.0) -> None
         await asyncio.sleep(0.05)
 
 
-def _alarms(hub: RealHub | Backroom) -> list[str]:
+def _alarms(hub: RealHub | HubWithoutPort) -> list[str]:
     return [row[0] for row in _db(hub).rows("alarm_all")]
 
 
-def _pilot_states(hub: RealHub | Backroom) -> dict[str, int]:
+def _pilot_states(hub: RealHub | HubWithoutPort) -> dict[str, int]:
     return dict(_db(hub).rows("api_pilot_counts"))
 
 
-def _db(hub: RealHub | Backroom) -> Db:
+def _db(hub: RealHub | HubWithoutPort) -> Db:
     return hub.project.db if isinstance(hub, RealHub) else hub.db
 
 
@@ -166,7 +166,7 @@ async def test_unusable_idle_slots_are_known_as_such_405_332(hub):
         ]  # fmt: skip
         said = await asyncio.to_thread(
             subprocess.run, command, check=True, capture_output=True,
-            env={"PYTHONPATH": str(fleet.SRC), "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": str(real_hub.SRC), "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
         (found,) = msgspec.json.decode(said.stdout)["jobs"]
         (reason,) = found["reasons"]
@@ -207,7 +207,7 @@ async def test_join_storm_of_pilots_at_once(patient, count):
     """The seed's system took two a second."""
     token = patient.token(tokens.TokenScope.ENROL, site="storm")
     jobs = _submit(patient, count)
-    talks = [await Talk.open(patient) for _ in range(20)]
+    talks = [await LinkConnection.open(patient) for _ in range(20)]
     nodes = [
         Node(talk, p=number, host=f"n{at}-{number}", cpus=1)
         for at, talk in enumerate(talks)
@@ -228,7 +228,7 @@ async def test_join_storm_of_pilots_at_once(patient, count):
 
 
 async def test_false_mass_drain_many_silent_pilots_are_the_network_and_nothing_is_requeued_282(
-    driven: Backroom,
+    driven: HubWithoutPort,
 ):
     """The whole pool of a laboratory was once drained because a monitor was mistaken."""
     jobs = driven.submit(15)
@@ -248,12 +248,12 @@ async def test_false_mass_drain_many_silent_pilots_are_the_network_and_nothing_i
     await driven.round()
     assert not _alarms(driven)
     for node, keys in zip(nodes, held, strict=True):
-        await node.sync(ended=[links.end(key) for key in keys])
+        await node.sync(ended=[port_links.end(key) for key in keys])
     assert {driven.job(job).state for job in jobs} == {State.DONE}
     assert {driven.job(job).attempt for job in jobs} == {1}
 
 
-async def test_many_silent_pilots_are_given_up_if_they_do_not_come_back(driven: Backroom):
+async def test_many_silent_pilots_are_given_up_if_they_do_not_come_back(driven: HubWithoutPort):
     jobs = driven.submit(12)
     nodes = [await driven.node(host=f"n{at}") for at in range(12)]
     for node in nodes:
@@ -268,7 +268,7 @@ async def test_many_silent_pilots_are_given_up_if_they_do_not_come_back(driven: 
 
 async def test_one_silent_pilot_is_given_up_and_its_job_is_begun_anew(hasty):
     (job,) = _submit(hasty, 1)
-    talk = await Talk.open(hasty)
+    talk = await LinkConnection.open(hasty)
     node = await Node(talk).join(hasty.secret())
     await node.sync()
     await talk.cut()
@@ -282,7 +282,7 @@ async def test_one_silent_pilot_is_given_up_and_its_job_is_begun_anew(hasty):
     assert _pilot_states(hasty)["lost"] == 1
 
 
-async def test_a_pilot_that_comes_back_late_changes_nothing(driven: Backroom):
+async def test_a_pilot_that_comes_back_late_changes_nothing(driven: HubWithoutPort):
     (job,) = driven.submit()
     late = await driven.node(host="late")
     assert await late.sync() == [f"{job}.1"]
@@ -292,16 +292,16 @@ async def test_a_pilot_that_comes_back_late_changes_nothing(driven: Backroom):
     assert await second.sync() == [f"{job}.2"]
     found = await late.resume(Caller(driven), [f"{job}.1"])
     assert [one["key"] for one in found["stop"]] == [f"{job}.1"]
-    await late.sync(ended=[links.end(f"{job}.1")])
+    await late.sync(ended=[port_links.end(f"{job}.1")])
     assert (driven.job(job).state, driven.job(job).attempt) == (State.RUNNING, 2)
-    await second.sync(ended=[links.end(f"{job}.2", code=1)])
+    await second.sync(ended=[port_links.end(f"{job}.2", code=1)])
     # What counts is the attempt that was current.
     assert driven.job(job).state is State.FAILED
     assert [one.state for one in records.attempts(driven.db, job)] == ["lost", "failed"]
 
 
 async def test_pilots_that_left_as_they_should_are_not_lost_later_and_raise_no_alarm(
-    driven: Backroom,
+    driven: HubWithoutPort,
 ):
     for at in range(12):
         node = await driven.node(host=f"n{at}")
@@ -336,14 +336,14 @@ async def test_a_second_pilot_on_the_same_node_works_beside_the_first_287(tidy, 
 
 async def test_an_answer_that_was_lost_is_given_again_and_the_attempt_is_the_same(hub):
     jobs = _submit(hub, 3)
-    talk = await Talk.open(hub)
+    talk = await LinkConnection.open(hub)
     node = await Node(talk).join(hub.secret())
     talk.say("sync", wait=0.0)
     await _until(lambda: {hub.state(job) for job in jobs} == {State.RUNNING})
     await talk.cut()
     for _ in range(2):
         # The second time also that answer is lost.
-        again = await Talk.open(hub)
+        again = await LinkConnection.open(hub)
         node.running = []
         found = await node.resume(again)
         assert sorted(one["key"] for one in found["jobs"]) == [f"{job}.1" for job in jobs]
@@ -362,7 +362,7 @@ async def test_an_answer_that_was_lost_is_given_again_and_the_attempt_is_the_sam
 
 async def test_a_hub_that_is_killed_adopts_what_pilots_run_and_starts_nothing_again(hub):
     jobs = _submit(hub, 6)
-    talk = await Talk.open(hub)
+    talk = await LinkConnection.open(hub)
     token = hub.token(tokens.TokenScope.ENROL)
     nodes = [await Node(talk, p=at, host=f"n{at}", cpus=2).join(token) for at in range(3)]
     for node in nodes:
@@ -371,7 +371,7 @@ async def test_a_hub_that_is_killed_adopts_what_pilots_run_and_starts_nothing_ag
         hub.kill()
         await talk.cut()
         await asyncio.to_thread(hub.start)
-        talk = await Talk.open(hub)
+        talk = await LinkConnection.open(hub)
         for node in nodes:
             found = await node.resume(talk)
             assert found["jobs"] == found["stop"] == []
@@ -484,5 +484,5 @@ def _command(hub: RealHub, *words: str) -> bytes:
     command = [sys.executable, "-m", "pilotage", *words, "--project", str(hub.root)]
     return subprocess.run(
         command, check=True, capture_output=True,
-        env={"PYTHONPATH": str(fleet.SRC), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
+        env={"PYTHONPATH": str(real_hub.SRC), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
     ).stdout  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from pilotage.project import tokens
 from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
-from tests.face import Hub, running
+from tests.rigs.project.hub_port import Hub, running
 
 DEMAND = "/api/v1/pools/burst/demand"
 

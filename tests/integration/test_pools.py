@@ -13,7 +13,7 @@ from pilotage.job.model import State
 from pilotage.pool import service, view
 from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests.sites import PATIENCE, SITE, Farm, on_slurm
+from tests.rigs.cluster.batch_site import PATIENCE, SITE, SiteProject, on_slurm
 
 POOL = "burst"
 #: Quick, so that a test sees it grow and shrink.
@@ -35,7 +35,7 @@ _OVER = {"down", "failed", "lost"}
 class Watched:
     """A farm with a pool, and what is to be true of it all the time."""
 
-    def __init__(self, farm: Farm, *, maximum: int, more: str = "") -> None:
+    def __init__(self, farm: SiteProject, *, maximum: int, more: str = "") -> None:
         self.farm = farm
         self.maximum = maximum
         self.most = 0
@@ -140,7 +140,7 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
 @pytest.mark.crash_points
 @pytest.mark.parametrize("point", [*service.POINTS, "pool.acted:3"])
 def test_nobody_is_forgotten_or_doubled_wherever_the_hub_dies(tmp_path: Path, point: str):
-    farm = Farm(tmp_path / "p", 'batch = "local"\n')
+    farm = SiteProject(tmp_path / "p", 'batch = "local"\n')
     pool = Watched(farm, maximum=2)
     jobs = pool.submit(6, 0.2)
     try:
@@ -157,7 +157,7 @@ def test_nobody_is_forgotten_or_doubled_wherever_the_hub_dies(tmp_path: Path, po
 
 @pytest.mark.slow
 def test_a_site_that_does_not_answer_gets_no_more_than_may_wait(tmp_path: Path):
-    farm = Farm(tmp_path / "p", 'batch = "local"\npython = "/bin/false"\n')
+    farm = SiteProject(tmp_path / "p", 'batch = "local"\npython = "/bin/false"\n')
     pool = Watched(farm, maximum=20, more="pending = 4\n")
     pool.submit(40, 0.1)
     with farm.up():
@@ -168,7 +168,7 @@ def test_a_site_that_does_not_answer_gets_no_more_than_may_wait(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_pool_whose_pilots_die_backs_off_and_says_why(tmp_path: Path):
-    farm = Farm(tmp_path / "p", 'batch = "local"\n')
+    farm = SiteProject(tmp_path / "p", 'batch = "local"\n')
     pool = Watched(farm, maximum=4, more="pending = 4\n")
     check = farm.root / "checks" / "broken"
     check.parent.mkdir()
@@ -187,7 +187,7 @@ def test_a_pool_whose_pilots_die_backs_off_and_says_why(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_pool_asks_before_it_costs_too_much_and_goes_when_its_file_does(tmp_path: Path):
-    farm = Farm(tmp_path / "p", 'batch = "local"\n')
+    farm = SiteProject(tmp_path / "p", 'batch = "local"\n')
     pool = Watched(farm, maximum=2, more="ask_above = 1\n")
     pool.submit(400, 0.2)
     with farm.up():

@@ -9,7 +9,7 @@ import pytest
 
 from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
-from tests.face import Hub, running
+from tests.rigs.project.hub_port import Hub, running
 
 
 @pytest.fixture

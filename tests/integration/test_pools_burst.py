@@ -16,8 +16,8 @@ from pilotage.job.model import Resources
 from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests.pooled import ANY, Condors, Pooled, Slurms
-from tests.sites import slurm_site, ssh_site
+from tests.rigs.cluster.batch_site import slurm_site, ssh_site
+from tests.rigs.cluster.pools import ANY, Condors, PoolProject, Slurms
 
 #: PILOTAGE_POOLS=2000 has so many jobs; it takes some minutes.
 COUNT = int(os.environ.get("PILOTAGE_POOLS", "400"))
@@ -34,9 +34,9 @@ def shared(condor: Condor) -> Iterator[Path]:
 
 def project(
     root: Path, shared: Path, slurms: dict[str, Slurm], condor: Condor, sshd: Sshd
-) -> Pooled:
+) -> PoolProject:
     """Make a project with three sites, each with two pools of two shapes."""
-    farm = Pooled(root, place=shared, user=sshd.user)
+    farm = PoolProject(root, place=shared, user=sshd.user)
     for name, cluster in slurms.items():
         farm.add_site(name, slurm_site(cluster))
     path = condor.env["PATH"].split(os.pathsep)[0]

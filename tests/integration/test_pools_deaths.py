@@ -12,7 +12,7 @@ from pilotage.pool import files
 from pilotage.pool.pilots import EndedPilots, ended
 from pilotage.pool.state import rows
 from tests.integration.test_pools_recall import POOL, Steered, steered
-from tests.links import Node, end
+from tests.rigs.node.port_links import Node, end
 
 pytestmark = pytest.mark.anyio
 

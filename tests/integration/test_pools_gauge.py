@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pilotage.pilot.table import PilotUsage
-from tests import system
-from tests.scripted_hub import Hub, pilot, wait_for
+from tests.rigs.node.scripted_hub import Hub, pilot, wait_for
+from tests.suite import system
 
 #: Both halves of a process tree compute, the second after the first has ended.
 _BUSY = """

@@ -17,20 +17,20 @@ from pilotage.match.facts import Explanation
 from pilotage.pilot import view
 from pilotage.pool import view as pool_view
 from pilotage.status.explain import JobExplainer
-from tests.pooled import Pooled
-from tests.sites import PATIENCE, SRC
+from tests.rigs.cluster.batch_site import PATIENCE, SRC
+from tests.rigs.cluster.pools import PoolProject
 
 ASKED = 'pool == "burst"'
 
 
-def pooled(root: Path, more: str = "", maximum: int = 2) -> Pooled:
-    farm = Pooled(root)
+def pooled(root: Path, more: str = "", maximum: int = 2) -> PoolProject:
+    farm = PoolProject(root)
     farm.add_site("here", 'batch = "local"\n')
     farm.add_pool("burst", "here", maximum, more=more)
     return farm
 
 
-def why(farm: Pooled, job: int) -> Explanation:
+def why(farm: PoolProject, job: int) -> Explanation:
     with Project(farm.root) as project:
         now = project.clock.now()
         witness = JobExplainer(
@@ -175,12 +175,12 @@ def test_a_person_shrinks_a_pool_and_what_runs_is_ended_only_if_that_is_said(tmp
         assert {farm.job(one).attempt for one in jobs} == {2}
 
 
-def _running(farm: Pooled) -> list[int]:
+def _running(farm: PoolProject) -> list[int]:
     with Project(farm.root) as project:
         return [one.running for one in view.pilots(project.db) if one.pool]
 
 
-def _command(farm: Pooled, *words: str, check: bool = True) -> str:
+def _command(farm: PoolProject, *words: str, check: bool = True) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pilotage", *words, "--project", str(farm.root)],
         env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True, check=False,

@@ -19,8 +19,8 @@ from pilotage.pilot import view
 from pilotage.pool import view as pool_view
 from testbed.lanes import Lanes
 from testbed.ports import free_port
-from tests import system
-from tests.sites import Farm
+from tests.rigs.cluster.batch_site import SiteProject
+from tests.suite import system
 
 #: Quick, so that a test sees it; patient with a machine on which payloads share the cores.
 POOL = """
@@ -91,7 +91,7 @@ class Two:
     """A project with a pool in each network."""
 
     def __init__(self, root: Path, lanes: Lanes) -> None:
-        self.farm = Farm(root, 'batch = "local"\n')
+        self.farm = SiteProject(root, 'batch = "local"\n')
         (root / "pilotage.toml").write_text(
             f'[hub]\nhost = "{lanes.address}"\nport = {free_port()}\n'
             '[pilots]\nsandbox = "none"\nheartbeat = "2s"\nlease = "1m"\n'

@@ -9,12 +9,12 @@ import pytest
 from pilotage.hub.project import Project
 from pilotage.job.model import Resources, State
 from pilotage.pool import state
-from tests.pooled import Pooled
+from tests.rigs.cluster.pools import PoolProject
 
 
 @pytest.mark.slow
 def test_pilots_that_end_by_their_lifetime_are_replaced_and_have_not_died(tmp_path: Path):
-    farm = Pooled(tmp_path / "p")
+    farm = PoolProject(tmp_path / "p")
     farm.add_site("here", 'batch = "local"\n')
     farm.add_pool("short", "here", 2, pilot='cpus = 1\ntime = "24s"')
     jobs = farm.submit(400, more="sleep 0.3", site="", requirements='pool == "short"')
@@ -36,7 +36,7 @@ def test_pilots_that_end_by_their_lifetime_are_replaced_and_have_not_died(tmp_pa
 
 @pytest.mark.slow
 def test_small_and_large_pilots_share_the_quota_of_their_site(tmp_path: Path):
-    farm = Pooled(tmp_path / "p")
+    farm = PoolProject(tmp_path / "p")
     farm.add_site("here", 'batch = "local"\nquota = 3\n')
     farm.add_pool("small", "here", 8)
     farm.add_pool("large", "here", 8, pilot='cpus = 2\nmemory = "2G"')

@@ -14,9 +14,9 @@ from pilotage.hub.project import Project
 from testbed import processes
 from testbed.errors import NotUp
 from testbed.slurm import Slurm
-from tests.misbehaving.double import Misbehaving
-from tests.pooled import ANY, Pooled, PoolPilot
-from tests.sites import slurm_site
+from tests.rigs.cluster.batch_site import slurm_site
+from tests.rigs.cluster.misbehaving.double import Misbehaving
+from tests.rigs.cluster.pools import ANY, PoolPilot, PoolProject
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +33,9 @@ PENDING = 4
 
 def beside_good(
     root: Path, bad: str, *, pilot: str = "cpus = 1", lease: str = "1m"
-) -> Pooled:  # fmt: skip
+) -> PoolProject:  # fmt: skip
     """Make a project with a site that is as it should be, and one that is not."""
-    farm = Pooled(root, lease=lease)
+    farm = PoolProject(root, lease=lease)
     farm.add_site("bad", bad)
     farm.add_site("good", 'batch = "local"\n')
     farm.add_pool(BAD, "bad", 8, pilot, f"pending = {PENDING}")
@@ -43,11 +43,11 @@ def beside_good(
     return farm
 
 
-def of(farm: Pooled, pool: str) -> list[PoolPilot]:
+def of(farm: PoolProject, pool: str) -> list[PoolPilot]:
     return [one for one in farm.pilots() if one.pool == pool]
 
 
-def committed_once(farm: Pooled, jobs: list[int]) -> None:
+def committed_once(farm: PoolProject, jobs: list[int]) -> None:
     """Require that each attempt began once and each job was done once, whoever was killed."""
     begun = [line.split()[1] for line in farm.ledger.read_text().splitlines()]
     assert len(begun) == len(set(begun)), farm.told()
@@ -158,7 +158,7 @@ def test_a_provider_that_kills_at_random(tmp_path: Path, slurm: Slurm):
 class Killer:
     """Ends pilots of a cluster, the first with what it runs, others at once."""
 
-    def __init__(self, slurm: Slurm, farm: Pooled) -> None:
+    def __init__(self, slurm: Slurm, farm: PoolProject) -> None:
         self._slurm = slurm
         self._farm = farm
         self._dice = random.Random(7)
@@ -198,7 +198,7 @@ class Killer:
 
 
 def test_one_that_an_administrator_or_its_time_ends_is_replaced(tmp_path: Path, slurm: Slurm):
-    farm = Pooled(tmp_path / "p")
+    farm = PoolProject(tmp_path / "p")
     farm.add_site("bad", slurm_site(slurm))
     farm.add_pool(BAD, "bad", 2)
     jobs = farm.submit(2, gate=True, site="", requirements=ANY)

@@ -19,7 +19,7 @@ from pilotage.pool.pilots import PoolPilot, by_pool, ended, last
 from pilotage.pool.service import Pools
 from pilotage.pool.state import rows
 from pilotage.store import Db
-from tests.links import Backroom, Caller, Node, backroom, end
+from tests.rigs.node.port_links import Caller, HubWithoutPort, Node, backroom, end
 
 POOL = "burst"
 #: Drains what is not used at once, and calls back at once.
@@ -44,7 +44,7 @@ tolerate = 0.0
 class Steered:
     """A hub without its port, and a pool that is steered a turn at a time."""
 
-    def __init__(self, hub: Backroom, root: Path) -> None:
+    def __init__(self, hub: HubWithoutPort, root: Path) -> None:
         self.hub = hub
         self.root = root
         for folder, text in (("sites", 'batch = "local"\n'), ("pools", QUICK)):

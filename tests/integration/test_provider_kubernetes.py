@@ -8,7 +8,7 @@ import pytest
 
 from testbed.kube import Box
 from testbed.ports import free_port
-from tests.sites import SITE, Farm
+from tests.rigs.cluster.batch_site import SITE, SiteProject
 
 pytestmark = [pytest.mark.needs("kubectl"), pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def test_a_pool_grows_in_a_cluster_works_and_shrinks(
         env = "".join(f'{key} = "{value}"\n' for key, value in box.env.items())
         plugin = f'[plugin]\nimage = "python:3.11"\nmount = "{tmp_path}"\n'
         site = f'batch = "{PLUGIN}"\n[env]\n{env}{plugin}'
-        farm = Farm(tmp_path / "p", site, env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"})
+        farm = SiteProject(tmp_path / "p", site, env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"})
         (farm.root / "pilotage.toml").write_text(SETTINGS.format(port=free_port()))
         (farm.root / "pools").mkdir()
         (farm.root / "pools/burst.toml").write_text(POOL.format(site=SITE))

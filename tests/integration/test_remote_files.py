@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import system
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
+from tests.suite import system
 
 
 @pytest.fixture

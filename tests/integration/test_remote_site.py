@@ -25,8 +25,8 @@ from pilotage.batch.system.model import BatchCommand
 from pilotage.pilot import pack
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
-from tests import system
-from tests.terminal import login
+from tests.rigs.project.terminal import login
+from tests.suite import system
 
 PATIENCE = 60.0
 

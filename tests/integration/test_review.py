@@ -13,7 +13,7 @@ from pilotage.event import records
 from pilotage.job import purge
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.rule import intake
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 
 async def test_a_limit_key_may_hold_any_bytes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pilotage.flow.rerun import rerun
 from pilotage.job.model import State
 from pilotage.job.records import Selection
 from pilotage.result import story
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
 
 #: Counts the lines of a file, then writes that many lines; what it found is its result.
 FLOW = """

@@ -19,8 +19,9 @@ import pytest
 
 from pilotage.payload.sandbox.rule import GATEKEEPER
 from pilotage.run import Launch
-from tests import system, wards
-from tests.scene import opened
+from tests.rigs.node import sandbox_users
+from tests.rigs.node.sandbox import opened
+from tests.suite import system
 
 pytestmark = [
     pytest.mark.anyio,
@@ -29,9 +30,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def ward() -> Iterator[wards.Ward]:
+def ward() -> Iterator[sandbox_users.SandboxUsers]:
     system.needs("root", "setpriv", "useradd", "sudo", "visudo")
-    with wards.ward() as made:
+    with sandbox_users.ward() as made:
         yield made
 
 
@@ -43,11 +44,13 @@ def call(argv: list[str], wish: str = "") -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd="/",
-        timeout=wards.PATIENCE,
+        timeout=sandbox_users.PATIENCE,
     )
 
 
-def ask(ward: wards.Ward, *words: str, wish: str = "") -> subprocess.CompletedProcess[str]:
+def ask(
+    ward: sandbox_users.SandboxUsers, *words: str, wish: str = ""
+) -> subprocess.CompletedProcess[str]:
     return call(ward.command("sudo", "-n", "--", GATEKEEPER, *words), wish)
 
 
@@ -109,11 +112,11 @@ def test_what_is_left_of_a_user_can_be_killed(ward):
         while Path(f"/proc/{sleeper.pid}").stat().st_uid != uid:
             time.sleep(0.01)
         assert ask(ward, "sweep", ward.one).returncode == 0
-        assert sleeper.wait(timeout=wards.PATIENCE) == -signal.SIGKILL
+        assert sleeper.wait(timeout=sandbox_users.PATIENCE) == -signal.SIGKILL
 
 
 async def test_payloads_that_name_no_user_get_one_each(ward, monkeypatch):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     async with opened(ward, "user") as made:
         launches = [made.launch("sh", "-c", "id -un; sleep 60", box={"user": ""}) for _ in range(2)]
         await made.starter.start(launches)
@@ -129,7 +132,7 @@ async def test_payloads_that_name_no_user_get_one_each(ward, monkeypatch):
 
 
 async def test_no_file_gives_the_pilots_rights_away(ward, monkeypatch):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     async with opened(ward, "user") as made:
         one, end = await made.run(
             "sh", "-c", "cp /bin/sh mine; chmod 6755 mine; ln -s /etc/shadow s"
@@ -138,7 +141,7 @@ async def test_no_file_gives_the_pilots_rights_away(ward, monkeypatch):
     check_handed_over(one, ward)
 
 
-def check_handed_over(one: Launch, ward: wards.Ward) -> None:
+def check_handed_over(one: Launch, ward: sandbox_users.SandboxUsers) -> None:
     mine = Path(one.dir, "mine").stat()
     assert mine.st_uid == ward.uid
     assert not mine.st_mode & (stat.S_ISUID | stat.S_ISGID)
@@ -157,7 +160,7 @@ def temporary(ward) -> Iterator[Path]:
 async def test_its_temporary_files_are_private_wherever_its_directory_is(
     ward, temporary, monkeypatch
 ):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     place, own = str(temporary / "job"), Path(f"/tmp/{temporary.name}-own")
     async with opened(ward, "user") as made:
         script = f"ls /tmp; pwd; echo x > {own}; cp {own} y"

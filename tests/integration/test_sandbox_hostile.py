@@ -14,9 +14,10 @@ import pytest
 
 from pilotage.payload.sandbox import KINDS, THREATS, protects, words
 from pilotage.run import EndReason, Launch, Started
-from tests import hostile, system, wards
-from tests.scene import PROGRAMS, Scene, opened
-from tests.wards import PATIENCE
+from tests.rigs.node import hostile, sandbox_users
+from tests.rigs.node.sandbox import PROGRAMS, SandboxRig, opened
+from tests.rigs.node.sandbox_users import PATIENCE
+from tests.suite import system
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("root", "setpriv", "useradd")]
 
@@ -28,9 +29,9 @@ SCRATCH = 48 << 20
 
 
 @pytest.fixture(scope="module")
-def ward() -> Iterator[wards.Ward]:
+def ward() -> Iterator[sandbox_users.SandboxUsers]:
     system.needs("root", "setpriv", "useradd")
-    with wards.ward() as made:
+    with sandbox_users.ward() as made:
         yield made
 
 
@@ -42,16 +43,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def scene(ward, kind, monkeypatch):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     return lambda: opened(ward, kind)
 
 
-async def reads_the_token(scene: Scene, threat: str) -> bool:
+async def reads_the_token(scene: SandboxRig, threat: str) -> bool:
     said = await scene.said(await scene.attempt(threat, scene.facts()))
     return any(line.get("got") == scene.ward.token for line in said)
 
 
-async def reads_or_changes_files(scene: Scene, threat: str) -> bool:
+async def reads_or_changes_files(scene: SandboxRig, threat: str) -> bool:
     note = scene.ward.note
     scene.ward.write(note, "the pilot's own")
     said = await scene.said(await scene.attempt(threat, scene.facts(files=[str(note)])))
@@ -59,7 +60,7 @@ async def reads_or_changes_files(scene: Scene, threat: str) -> bool:
     return not untouched or any("the pilot's own" in line.get("read", "") for line in said)
 
 
-async def signals_the_pilot(scene: Scene, threat: str) -> bool:
+async def signals_the_pilot(scene: SandboxRig, threat: str) -> bool:
     scene.ward.marks.unlink(missing_ok=True)
     other = scene.launch("sleep", "60", owner="two")
     await scene.starter.start([other])
@@ -71,7 +72,7 @@ async def signals_the_pilot(scene: Scene, threat: str) -> bool:
     return scene.ward.marks.exists() or other.key in scene.endings
 
 
-async def fills_the_disk(scene: Scene, threat: str) -> bool:
+async def fills_the_disk(scene: SandboxRig, threat: str) -> bool:
     """Come through if the disk is full, or if another folder takes more than its size."""
     own = scene.ward.work / "jobs" / "1.1"
     places = ["/tmp", "/dev/shm", "/var/tmp", str(own)]
@@ -88,7 +89,7 @@ async def fills_the_disk(scene: Scene, threat: str) -> bool:
     return lowest < hostile.SPARE_BYTES or any(size > SCRATCH for size in elsewhere)
 
 
-async def lowest_room(scene: Scene, one: Launch) -> int:
+async def lowest_room(scene: SandboxRig, one: Launch) -> int:
     lowest = 1 << 60
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(scene.end_of, one)
@@ -99,7 +100,7 @@ async def lowest_room(scene: Scene, one: Launch) -> int:
     return lowest
 
 
-async def starves_others_of_processes(scene: Scene, threat: str) -> bool:
+async def starves_others_of_processes(scene: SandboxRig, threat: str) -> bool:
     limits = {"processes": PROCESSES}
     one = await scene.attempt(threat, scene.facts(), limits=limits)
     forked = next(line["forked"] for line in await scene.said(one, "forked") if "forked" in line)
@@ -113,7 +114,7 @@ async def starves_others_of_processes(scene: Scene, threat: str) -> bool:
     return forked > PROCESSES or "fine" not in scene.output(other)
 
 
-async def outlives_its_kill(scene: Scene, threat: str) -> bool:
+async def outlives_its_kill(scene: SandboxRig, threat: str) -> bool:
     beats = scene.ward.work / "jobs" / "1.1" / "beats"
     one = await scene.attempt(threat, scene.facts(beats=str(beats)))
     await scene.said(one, "ready")
@@ -124,7 +125,7 @@ async def outlives_its_kill(scene: Scene, threat: str) -> bool:
     return beats.stat().st_size > before
 
 
-async def reads_another_payload(scene: Scene, threat: str) -> bool:
+async def reads_another_payload(scene: SandboxRig, threat: str) -> bool:
     argv = ["sh", "-c", "cat secret; sleep 60"]
     other = scene.launch(*argv, owner="two", files={"secret": "of another user"})
     await scene.starter.start([other])

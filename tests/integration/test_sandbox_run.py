@@ -17,8 +17,9 @@ from pilotage.job import model
 from pilotage.payload.starter import process
 from pilotage.run import Ending, EndReason, Launch, Started, Starter, evidence, launch
 from pilotage.run.model import Sandbox
-from tests import system, wards
-from tests.scene import PROGRAMS, Scene, opened
+from tests.rigs.node import sandbox_users
+from tests.rigs.node.sandbox import PROGRAMS, SandboxRig, opened
+from tests.suite import system
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("root", "setpriv", "useradd")]
 
@@ -28,9 +29,9 @@ NASTY = """'"; touch pwned; $(touch pwned) `touch pwned` & | > pwned
 
 
 @pytest.fixture(scope="module")
-def ward() -> Iterator[wards.Ward]:
+def ward() -> Iterator[sandbox_users.SandboxUsers]:
     system.needs("root", "setpriv", "useradd")
-    with wards.ward() as made:
+    with sandbox_users.ward() as made:
         yield made
 
 
@@ -42,7 +43,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def scene(ward, kind, monkeypatch):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     return lambda: opened(ward, kind)
 
 
@@ -103,7 +104,7 @@ async def test_the_polite_signal_comes_first_and_the_deadly_one_after_the_grace(
             (hears, 7, None, "heard"),
             (deaf, None, signal.SIGKILL, "ready"),
         ):
-            one = made.launch(wards.PYTHON, "-c", f"import os, signal, sys, time\n{code}")
+            one = made.launch(sandbox_users.PYTHON, "-c", f"import os, signal, sys, time\n{code}")
             await made.starter.start([one])
             await made.until(lambda one=one: "ready" in made.output(one))
             await made.starter.stop(one.key, "enough", grace=0.5 if number else 30)
@@ -129,7 +130,7 @@ async def test_no_text_is_ever_a_command(scene):
     code = "print(json.dumps([sys.argv[1:], os.environ['A'], os.listdir('.')]))"
     async with scene() as made:
         argv = [
-            wards.PYTHON,
+            sandbox_users.PYTHON,
             "-c",
             f"import json, os, sys\n{code}",
             NASTY,
@@ -202,14 +203,14 @@ async def test_a_link_leads_the_starter_nowhere(scene, ward):
 def test_probing_finds_what_works(ward, kind):
     code = "import sys; sys.path.insert(0, sys.argv[1])\nimport sandbox\nprint(sandbox.available())"
     home = str(ward.starter().parent)
-    argv = ward.command(wards.PYTHON, "-I", "-S", "-c", code, home)
+    argv = ward.command(sandbox_users.PYTHON, "-I", "-S", "-c", code, home)
     said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd="/").stdout
     assert kind in said
     assert "none" in said
 
 
 async def test_it_works_from_a_zip_file(ward, kind, monkeypatch):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     packed = ward.root / "pilot.pyz"
     with zipfile.ZipFile(packed, "w") as file:
         for path in sorted((ward.root / "code").rglob("*.py")):
@@ -239,7 +240,7 @@ def image(ward, needs) -> str:
 
 
 async def test_podman_runs_an_image(ward, image, monkeypatch):
-    wards.shift(monkeypatch, ward)
+    sandbox_users.shift(monkeypatch, ward)
     script = "busybox id -u; echo *; busybox ls /usr"
     async with opened(ward, "podman") as made:
         one, end = await made.run("sh", "-c", script, box={"image": image}, env={"PATH": "/bin"})
@@ -250,7 +251,7 @@ async def test_podman_runs_an_image(ward, image, monkeypatch):
 @pytest.mark.needs("bwrap", "prlimit")
 async def test_root_can_not_fork_without_end_either(ward):
     async with Starter.open(ward.root / "state") as starter:
-        made = Scene(ward, "bubblewrap", 0, starter)
+        made = SandboxRig(ward, "bubblewrap", 0, starter)
         place = str(ward.root / "job")
         one = await made.attempt("forks", {}, limits={"processes": 30}, dir=place, cwd=place)
         said = await made.said(one, "forked")
@@ -279,7 +280,7 @@ async def test_a_worker_that_stays_can_be_in_a_sandbox(tmp_path):
 
 
 async def ended(starter: Starter) -> Ending:
-    with anyio.fail_after(wards.PATIENCE):
+    with anyio.fail_after(sandbox_users.PATIENCE):
         while True:
             for report in await anext(starter):
                 if isinstance(report, Ending):

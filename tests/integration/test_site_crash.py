@@ -13,8 +13,9 @@ from pilotage.base import crash
 from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import sites, suites
-from tests.sites import Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import SiteProject
+from tests.suite import suites
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ WRITE = "echo done > out.$0; mv out.$0 '{base}/out/'$0"
 OUTPUT = {"out": "out/{job}"}
 
 
-def kill_at(farm: Farm, point: str, count: int = FEW) -> list[int]:
+def kill_at(farm: SiteProject, point: str, count: int = FEW) -> list[int]:
     """Have it die there with work at hand; half of the jobs are submitted one by one."""
     single = farm.submit(count // 2, outputs=OUTPUT, more=WRITE, alone=True)
     jobs = single + farm.submit(count - len(single), outputs=OUTPUT, more=WRITE)
@@ -46,7 +47,7 @@ def kill_at(farm: Farm, point: str, count: int = FEW) -> list[int]:
     return jobs
 
 
-def check(farm: Farm, jobs: list[int]) -> None:
+def check(farm: SiteProject, jobs: list[int]) -> None:
     """Let it go on, and see that each job ran once and left its output, and nothing else."""
     farm.finish(120 + 3 * len(jobs))
     farm.exactly_once(jobs)
@@ -54,13 +55,13 @@ def check(farm: Farm, jobs: list[int]) -> None:
     if left(farm):
         # It may have ended before the site had been told.
         with farm.up():
-            deadline = time.monotonic() + sites.PATIENCE
+            deadline = time.monotonic() + batch_site.PATIENCE
             while left(farm) and time.monotonic() < deadline:
                 time.sleep(0.1)
     assert left(farm) == []
 
 
-def left(farm: Farm) -> list[Path]:
+def left(farm: SiteProject) -> list[Path]:
     """Name what is left at the site of what is over."""
     return [*farm.folder.glob("*/s/*"), *farm.folder.glob("*/news/*")]
 
@@ -71,12 +72,12 @@ def shared(condor: Condor) -> Iterator[Path]:
         yield Path(folder)
 
 
-def on_slurm(root: Path, cluster: Slurm, count: int = FEW) -> Farm:
-    return sites.on_slurm(root, cluster, f"array = {max(2, count // 8)}")
+def on_slurm(root: Path, cluster: Slurm, count: int = FEW) -> SiteProject:
+    return batch_site.on_slurm(root, cluster, f"array = {max(2, count // 8)}")
 
 
-def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, count: int = FEW) -> Farm:
-    return sites.on_condor(root, place, pool, sshd, f"array = {max(2, count // 8)}")
+def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, count: int = FEW) -> SiteProject:
+    return batch_site.on_condor(root, place, pool, sshd, f"array = {max(2, count // 8)}")
 
 
 @pytest.mark.quick

@@ -18,8 +18,9 @@ from pilotage.hub.project import Project
 from pilotage.job.model import Allocation, Resources, State
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import programs, sites
-from tests.sites import Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import SiteProject
+from tests.suite import programs
 
 pytestmark = pytest.mark.slow
 #: A command that waits before it does something, and after that.
@@ -34,13 +35,13 @@ exit $code
 
 
 @pytest.fixture
-def farm(tmp_path: Path, slurm: Slurm) -> Farm:
-    made = sites.on_slurm(tmp_path / "p", slurm, 'allow = ["--nodelist", "--hold"]\n')
+def farm(tmp_path: Path, slurm: Slurm) -> SiteProject:
+    made = batch_site.on_slurm(tmp_path / "p", slurm, 'allow = ["--nodelist", "--hold"]\n')
     made.driven = True
     return made
 
 
-def test_the_controller_is_away_for_a_while(farm: Farm, slurm: Slurm) -> None:
+def test_the_controller_is_away_for_a_while(farm: SiteProject, slurm: Slurm) -> None:
     running = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
@@ -57,7 +58,7 @@ def test_the_controller_is_away_for_a_while(farm: Farm, slurm: Slurm) -> None:
     farm.exactly_once([*running, *later])
 
 
-def test_called_off_from_outside(farm: Farm, slurm: Slurm) -> None:
+def test_called_off_from_outside(farm: SiteProject, slurm: Slurm) -> None:
     (job,) = farm.submit(1, gate=True)
     with farm.up():
         farm.wait(farm.ran)
@@ -69,7 +70,7 @@ def test_called_off_from_outside(farm: Farm, slurm: Slurm) -> None:
     assert farm.ran() == {job: 1}
 
 
-def test_held_and_called_off_there_before_it_began(farm: Farm, slurm: Slurm) -> None:
+def test_held_and_called_off_there_before_it_began(farm: SiteProject, slurm: Slurm) -> None:
     held, gone = farm.submit(2, alone=True, allocation=Allocation(extra=("--hold",)))
     with farm.up():
         farm.wait(lambda: all("JobHeldUser" in farm.job(job).reason for job in (held, gone)))
@@ -81,7 +82,7 @@ def test_held_and_called_off_there_before_it_began(farm: Farm, slurm: Slurm) -> 
     assert farm.ran() == {held: 1}
 
 
-def test_an_administrator_requeues_it(farm: Farm, slurm: Slurm) -> None:
+def test_an_administrator_requeues_it(farm: SiteProject, slurm: Slurm) -> None:
     (job,) = farm.submit(1, gate=True)
     with farm.up():
         farm.wait(farm.ran)
@@ -95,7 +96,7 @@ def test_an_administrator_requeues_it(farm: Farm, slurm: Slurm) -> None:
     assert farm.ran() == {job: 1}
 
 
-def test_its_node_fails(farm: Farm, slurm: Slurm) -> None:
+def test_its_node_fails(farm: SiteProject, slurm: Slurm) -> None:
     # The one test that waits as long as the product does.
     farm.driven = False
     (job,) = farm.submit(1, gate=True)
@@ -115,7 +116,7 @@ def test_its_node_fails(farm: Farm, slurm: Slurm) -> None:
         assert "its node failed" in project.attempts(job)[0].reason
 
 
-def test_its_own_program_is_killed(farm: Farm) -> None:
+def test_its_own_program_is_killed(farm: SiteProject) -> None:
     (job,) = farm.submit(1, gate=True)
     with farm.up():
         farm.wait(farm.ran)
@@ -127,7 +128,7 @@ def test_its_own_program_is_killed(farm: Farm) -> None:
     assert farm.job(job).state is State.DONE
 
 
-def test_it_uses_more_memory_than_it_asked_for(farm: Farm) -> None:
+def test_it_uses_more_memory_than_it_asked_for(farm: SiteProject) -> None:
     greed = "exec python3 -c 'import time; hog = bytes(range(256)) * 2_000_000; time.sleep(60)'"
     (job,) = farm.submit(1, more=greed, resources=Resources(memory=100 << 20))
     with farm.up():
@@ -139,7 +140,7 @@ def test_it_uses_more_memory_than_it_asked_for(farm: Farm) -> None:
 
 @pytest.mark.soak  # Slurm looks at wall time once in half a minute
 def test_it_uses_up_the_wall_time(tmp_path: Path, slurm: Slurm) -> None:
-    farm = sites.on_slurm(tmp_path / "p", slurm, '[defaults]\ntime = "1m"\n')
+    farm = batch_site.on_slurm(tmp_path / "p", slurm, '[defaults]\ntime = "1m"\n')
     (job,) = farm.submit(1, gate=True)
     with farm.up():
         farm.wait_ended(job)
@@ -148,7 +149,7 @@ def test_it_uses_up_the_wall_time(tmp_path: Path, slurm: Slurm) -> None:
     assert farm.ran() == {job: 1}
 
 
-def test_the_hub_goes_and_comes_back(farm: Farm) -> None:
+def test_the_hub_goes_and_comes_back(farm: SiteProject) -> None:
     jobs = farm.submit(4, gate=True, more="echo $0 > '{base}/out/'$0", outputs={"o": "out/{job}"})
     hub = farm.start()
     try:
@@ -183,8 +184,8 @@ def fill(folder: Path) -> None:
             return
 
 
-def test_the_disk_there_is_full(farm: Farm, slurm: Slurm, small: Path) -> None:
-    farm.settings(sites.slurm_site(slurm), folder=str(small))
+def test_the_disk_there_is_full(farm: SiteProject, slurm: Slurm, small: Path) -> None:
+    farm.settings(batch_site.slurm_site(slurm), folder=str(small))
     running = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
@@ -201,7 +202,7 @@ def test_the_disk_there_is_full(farm: Farm, slurm: Slurm, small: Path) -> None:
 
 
 @pytest.fixture
-def far(tmp_path: Path, slurm: Slurm, sshd: Sshd) -> Iterator[Farm]:
+def far(tmp_path: Path, slurm: Slurm, sshd: Sshd) -> Iterator[SiteProject]:
     """Reach Slurm by SSH; its submit command waits before and after."""
     # Nobody else sees the folders that pytest makes.
     with tempfile.TemporaryDirectory() as folder:
@@ -212,11 +213,11 @@ def far(tmp_path: Path, slurm: Slurm, sshd: Sshd) -> Iterator[Farm]:
         for name in ("sbatch", "squeue"):
             (tools / name).write_text(SLOW.format(place=place, name=name))
             (tools / name).chmod(0o755)
-        site = sites.ssh_site(sshd, sites.slurm_site(slurm, f'path = ["{tools}"]'))
-        yield Farm(tmp_path / "p", site, place=place, user=sshd.user)
+        site = batch_site.ssh_site(sshd, batch_site.slurm_site(slurm, f'path = ["{tools}"]'))
+        yield SiteProject(tmp_path / "p", site, place=place, user=sshd.user)
 
 
-def cut(farm: Farm, sshd: Sshd, what: str) -> None:
+def cut(farm: SiteProject, sshd: Sshd, what: str) -> None:
     """Cut the connection, or kill the program at its other end."""
     if what == "connection":
         sshd.kill_connections()
@@ -227,7 +228,9 @@ def cut(farm: Farm, sshd: Sshd, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["connection", "hand", "hub"])
-def test_the_way_there_is_cut_while_it_is_submitted(far: Farm, sshd: Sshd, what: str) -> None:
+def test_the_way_there_is_cut_while_it_is_submitted(
+    far: SiteProject, sshd: Sshd, what: str
+) -> None:
     far.start()
     try:
         jobs = [*submit_and_cut(far, sshd, "slow", what), *submit_and_cut(far, sshd, "late", what)]
@@ -236,7 +239,7 @@ def test_the_way_there_is_cut_while_it_is_submitted(far: Farm, sshd: Sshd, what:
     far.exactly_once(jobs)
 
 
-def submit_and_cut(far: Farm, sshd: Sshd, when: str, what: str) -> list[int]:
+def submit_and_cut(far: SiteProject, sshd: Sshd, when: str, what: str) -> list[int]:
     """Cut the way before the submit command does something, or after that."""
     far.wait(lambda: far.site()["seen"] and not far.site()["trouble"])
     (far.place / when).touch()
@@ -252,7 +255,7 @@ def submit_and_cut(far: Farm, sshd: Sshd, when: str, what: str) -> list[int]:
     return jobs
 
 
-def test_the_way_there_is_cut_again_and_again(far: Farm, sshd: Sshd) -> None:
+def test_the_way_there_is_cut_again_and_again(far: SiteProject, sshd: Sshd) -> None:
     jobs = [*far.submit(6, alone=True), *far.submit(10)]
     with far.up():
         for turn in range(6):

@@ -10,9 +10,9 @@ import pytest
 from pilotage.batch import records
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from tests import sites
-from tests.misbehaving.double import Misbehaving
-from tests.sites import SITE, Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import SITE, SiteProject
+from tests.rigs.cluster.misbehaving.double import Misbehaving
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +24,8 @@ def double(tmp_path: Path) -> Iterator[Misbehaving]:
 
 
 @pytest.fixture
-def farm(tmp_path: Path, double: Misbehaving) -> Farm:
-    return sites.on_double(tmp_path / "p", double.bin)
+def farm(tmp_path: Path, double: Misbehaving) -> SiteProject:
+    return batch_site.on_double(tmp_path / "p", double.bin)
 
 
 Act = Callable[[Project], object]
@@ -40,19 +40,19 @@ def ask(what: str, job: int) -> Act:
 MEANS = {"cancel": State.CANCELLED, "hold": State.HELD}
 
 
-def ask_both(farm: Farm, *jobs: int) -> None:
+def ask_both(farm: SiteProject, *jobs: int) -> None:
     """Cancel one job and hold the other, and wait until they are."""
     for what, job in zip(MEANS, jobs, strict=True):
         farm.change(ask(what, job))
     wait_both(farm, *jobs)
 
 
-def wait_both(farm: Farm, *jobs: int) -> None:
+def wait_both(farm: SiteProject, *jobs: int) -> None:
     for state, job in zip(MEANS.values(), jobs, strict=True):
         farm.wait_state(state, jobs=[job])
 
 
-def test_while_the_site_cannot_be_reached(farm: Farm, double: Misbehaving) -> None:
+def test_while_the_site_cannot_be_reached(farm: SiteProject, double: Misbehaving) -> None:
     farm.settings(f'batch = "slurm"\npath = ["{double.bin}"]\npython = "/nowhere/python"\n')
     jobs = farm.submit(2)
     with farm.up():
@@ -68,7 +68,7 @@ def test_while_the_site_cannot_be_reached(farm: Farm, double: Misbehaving) -> No
     assert double.accepted() == []
 
 
-def test_while_it_is_submitted(farm: Farm, double: Misbehaving) -> None:
+def test_while_it_is_submitted(farm: SiteProject, double: Misbehaving) -> None:
     double.plan("sbatch", "slow")
     called, held, other = farm.submit(3)
     with farm.up():
@@ -79,7 +79,7 @@ def test_while_it_is_submitted(farm: Farm, double: Misbehaving) -> None:
     assert farm.job(other).state is State.DONE
 
 
-def test_while_it_runs(farm: Farm) -> None:
+def test_while_it_runs(farm: SiteProject) -> None:
     called, held, other = farm.submit(3, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 3)
@@ -91,7 +91,7 @@ def test_while_it_runs(farm: Farm) -> None:
     assert farm.ran() == {called: 1, held: 2, other: 1}
 
 
-def test_after_a_restart_of_the_hub(farm: Farm) -> None:
+def test_after_a_restart_of_the_hub(farm: SiteProject) -> None:
     one, other = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
@@ -104,7 +104,7 @@ def test_after_a_restart_of_the_hub(farm: Farm) -> None:
     assert farm.job(other).state is State.DONE
 
 
-def test_a_site_that_is_drained_finishes_what_it_has(farm: Farm) -> None:
+def test_a_site_that_is_drained_finishes_what_it_has(farm: SiteProject) -> None:
     def drain(asked: str) -> None:
         with Project(farm.root) as project, project.change() as db:
             records.ask(db, SITE, asked, by="me", why="", now=0.0)
@@ -124,7 +124,9 @@ def test_a_site_that_is_drained_finishes_what_it_has(farm: Farm) -> None:
     farm.exactly_once([first, second])
 
 
-def test_a_site_whose_folder_was_changed_keeps_what_is_there(farm: Farm, tmp_path: Path) -> None:
+def test_a_site_whose_folder_was_changed_keeps_what_is_there(
+    farm: SiteProject, tmp_path: Path
+) -> None:
     farm.driven = True
     before = (farm.root / "sites" / f"{SITE}.toml").read_text()
     jobs = farm.submit(2, gate=True)
@@ -143,7 +145,7 @@ def test_a_site_whose_folder_was_changed_keeps_what_is_there(farm: Farm, tmp_pat
     farm.exactly_once(jobs)
 
 
-def test_a_site_whose_file_is_gone_for_a_while_keeps_what_is_there(farm: Farm) -> None:
+def test_a_site_whose_file_is_gone_for_a_while_keeps_what_is_there(farm: SiteProject) -> None:
     file = farm.root / "sites" / f"{SITE}.toml"
     jobs = farm.submit(2, gate=True)
     with farm.up():

@@ -14,8 +14,9 @@ from pilotage.pilot import view
 from pilotage.pilot.model import PilotState
 from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests import sites, suites
-from tests.sites import PATIENCE, SITE, Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import PATIENCE, SITE, SiteProject
+from tests.suite import suites
 
 #: Pilots at each point: a few pass all points, one after another, in one project; more of them
 #: have a project of their own for each point.
@@ -30,7 +31,7 @@ POINTS = (
 )  # fmt: skip
 
 
-def dies(farm: Farm, crash: str) -> None:
+def dies(farm: SiteProject, crash: str) -> None:
     """Run until it kills itself at a point."""
     hub = farm.start(crash=crash)
     try:
@@ -41,20 +42,20 @@ def dies(farm: Farm, crash: str) -> None:
         farm.kill()
 
 
-def states(farm: Farm) -> collections.Counter[str]:
+def states(farm: SiteProject) -> collections.Counter[str]:
     """Count all pilots that there ever were by their state; the machine of the hub is none."""
     found: list[view.PilotView] = []
     farm.change(lambda project: found.extend(view.pilots(project.db, site=SITE, ended=True)))
     return collections.Counter(one.state for one in found)
 
 
-def running(farm: Farm, slurm: Slurm) -> int:
+def running(farm: SiteProject, slurm: Slurm) -> int:
     """Count what runs or waits at the cluster and is ours: another test may have left something."""
     folders = slurm.run("squeue", "-h", "-r", "-t", "PD,R,CF,CG", "-o", "%Z").splitlines()
     return sum(folder.startswith(str(farm.folder)) for folder in folders)
 
 
-def kill_at(farm: Farm, point: str, count: int) -> None:
+def kill_at(farm: SiteProject, point: str, count: int) -> None:
     """Ask for pilots, and have the hub die on the way."""
     farm.change(lambda project: project.want_pilots(SITE, PilotRequest(), count, ""))
     if before := AFTER.get(point):
@@ -62,7 +63,7 @@ def kill_at(farm: Farm, point: str, count: int) -> None:
     dies(farm, point)
 
 
-def check(farm: Farm, slurm: Slurm, count: int) -> None:
+def check(farm: SiteProject, slurm: Slurm, count: int) -> None:
     """Let the hub go on, and see that as many come as were asked for, and go."""
     with farm.up():
         farm.wait(lambda: states(farm) == {PilotState.AVAILABLE: count})
@@ -76,8 +77,8 @@ def check(farm: Farm, slurm: Slurm, count: int) -> None:
     assert len(found) == count
 
 
-def on_slurm(root: Path, slurm: Slurm, count: int) -> Farm:
-    farm = sites.on_slurm(root, slurm, f"array = {count // 2}")
+def on_slurm(root: Path, slurm: Slurm, count: int) -> SiteProject:
+    farm = batch_site.on_slurm(root, slurm, f"array = {count // 2}")
     (farm.root / "pilotage.toml").write_text(SETTINGS.format(port=free_port()))
     return farm
 

@@ -12,16 +12,17 @@ import pytest
 
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from tests.sites import SITE, SRC, Farm
+from tests.rigs.cluster.batch_site import SITE, SRC, SiteProject
 
 WRITE = 'echo done > "$PILOTAGE_BASE/out.$0"'
 OUTPUT = {"out": "out.{job}"}
-#: What a broken or hostile program says in place of a frame; see tests/unit/test_site_review.py.
+#: What a broken or hostile program says in place of a frame; see
+#: tests/unit/batch/test_untrusted_site.py.
 HELLO = b'{"n":1,"ok":{"host":5}}'
 
 
 def test_two_sites_with_one_folder_leave_each_other_their_evidence(tmp_path: Path) -> None:
-    farm = Farm(tmp_path, 'batch = "local"\n')
+    farm = SiteProject(tmp_path, 'batch = "local"\n')
     file = tmp_path / "sites" / f"{SITE}.toml"
     file.with_name("other.toml").write_text(file.read_text())
     jobs = farm.submit(10, more=WRITE, outputs=OUTPUT)
@@ -48,7 +49,7 @@ def test_a_hub_bears_what_is_no_login_node(tmp_path: Path, said: str, told: str)
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\n{said}\nsleep 30\n")
     program.chmod(0o755)
-    farm = Farm(tmp_path, f'batch = "local"\npython = "{program}"\n')
+    farm = SiteProject(tmp_path, f'batch = "local"\npython = "{program}"\n')
     (job,) = farm.submit(1, site="")
     hub = farm.start()
     try:
@@ -65,7 +66,7 @@ def test_a_hub_bears_what_is_no_login_node(tmp_path: Path, said: str, told: str)
 
 
 def test_a_job_that_names_what_cannot_be_keeps_no_other_from_running(tmp_path: Path) -> None:
-    farm = Farm(tmp_path, 'batch = "local"\n')
+    farm = SiteProject(tmp_path, 'batch = "local"\n')
     (tmp_path / "in").touch()
     params = {"file": "a\0b"}
     bad = farm.submit(1, inputs=("{file}",), params=params)
@@ -77,7 +78,7 @@ def test_a_job_that_names_what_cannot_be_keeps_no_other_from_running(tmp_path: P
 
 
 def test_what_is_said_of_a_job_moves_no_terminal(tmp_path: Path) -> None:
-    farm = Farm(tmp_path, 'batch = "local"\n')
+    farm = SiteProject(tmp_path, 'batch = "local"\n')
     (job,) = farm.submit(1, more="exit 3", outputs={})
     with farm.up():
         farm.wait_ended(job)
@@ -90,6 +91,6 @@ def test_what_is_said_of_a_job_moves_no_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in said
 
 
-def _sites(farm: Farm) -> list[tuple[object, ...]]:
+def _sites(farm: SiteProject) -> list[tuple[object, ...]]:
     with Project(farm.root) as project, project.change() as db:
         return db.rows("site_all")

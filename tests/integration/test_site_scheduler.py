@@ -9,10 +9,10 @@ import pytest
 
 from pilotage.batch.submission import LINGER_S
 from pilotage.job.model import State
-from tests import sites
-from tests.misbehaving import faults
-from tests.misbehaving.double import Misbehaving
-from tests.sites import Farm
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.batch_site import SiteProject
+from tests.rigs.cluster.misbehaving import faults
+from tests.rigs.cluster.misbehaving.double import Misbehaving
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +24,12 @@ def double(tmp_path: Path) -> Iterator[Misbehaving]:
 
 
 @pytest.fixture
-def farm(tmp_path: Path, double: Misbehaving) -> Farm:
-    return sites.on_double(tmp_path / "p", double.bin)
+def farm(tmp_path: Path, double: Misbehaving) -> SiteProject:
+    return batch_site.on_double(tmp_path / "p", double.bin)
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["jobs", "arrays"])
-def test_every_fault_of_submitting(farm: Farm, double: Misbehaving, *, alone: bool) -> None:
+def test_every_fault_of_submitting(farm: SiteProject, double: Misbehaving, *, alone: bool) -> None:
     wrong = [fault for fault in faults.SUBMIT if fault != "refuse"]
     for fault in wrong:
         double.plan("sbatch", fault)
@@ -45,7 +45,7 @@ def test_every_fault_of_submitting(farm: Farm, double: Misbehaving, *, alone: bo
 
 
 def test_what_is_refused_for_ever_fails_in_the_scheduler_s_words(
-    farm: Farm, double: Misbehaving
+    farm: SiteProject, double: Misbehaving
 ) -> None:
     double.plan("sbatch", "refuse", times=9)
     (job,) = farm.submit(1)
@@ -59,7 +59,7 @@ def test_what_is_refused_for_ever_fails_in_the_scheduler_s_words(
     assert not farm.ran()
 
 
-def test_what_is_refused_for_now_waits_and_says_so(farm: Farm, double: Misbehaving) -> None:
+def test_what_is_refused_for_now_waits_and_says_so(farm: SiteProject, double: Misbehaving) -> None:
     double.plan("sbatch", "error", times=3)
     (job,) = farm.submit(1)
     with farm.up():
@@ -69,7 +69,7 @@ def test_what_is_refused_for_now_waits_and_says_so(farm: Farm, double: Misbehavi
     assert len(double.calls("sbatch")) == 4
 
 
-def test_every_fault_of_listing(farm: Farm, double: Misbehaving) -> None:
+def test_every_fault_of_listing(farm: SiteProject, double: Misbehaving) -> None:
     running = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
@@ -83,7 +83,9 @@ def test_every_fault_of_listing(farm: Farm, double: Misbehaving) -> None:
     farm.exactly_once([*running, *later])
 
 
-def test_listings_without_what_runs_do_not_make_it_lost(farm: Farm, double: Misbehaving) -> None:
+def test_listings_without_what_runs_do_not_make_it_lost(
+    farm: SiteProject, double: Misbehaving
+) -> None:
     farm.driven = True
     running = farm.submit(2, gate=True)
     with farm.up():
@@ -99,19 +101,19 @@ def test_listings_without_what_runs_do_not_make_it_lost(farm: Farm, double: Misb
     farm.exactly_once(running)
 
 
-def listed(farm: Farm, double: Misbehaving) -> None:
+def listed(farm: SiteProject, double: Misbehaving) -> None:
     """Wait until what is out was listed some times more."""
     before = len(double.calls("squeue"))
     farm.wait(lambda: len(double.calls("squeue")) > before + 3)
 
 
-def test_every_fault_of_calling_off(farm: Farm, double: Misbehaving) -> None:
+def test_every_fault_of_calling_off(farm: SiteProject, double: Misbehaving) -> None:
     with farm.up():
         for fault in faults.CANCEL:
             call_off(farm, double, fault)
 
 
-def call_off(farm: Farm, double: Misbehaving, fault: str) -> None:
+def call_off(farm: SiteProject, double: Misbehaving, fault: str) -> None:
     """Run a job and call it off, which goes wrong twice."""
     (job,) = farm.submit(1, gate=True)
     farm.wait(lambda: farm.ran()[job])

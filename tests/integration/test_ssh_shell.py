@@ -18,8 +18,8 @@ from pilotage.batch.shell import ssh
 from pilotage.batch.shell.ssh import SshShell
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
-from tests import programs
-from tests.terminal import LOGIN, login, typed
+from tests.rigs.project.terminal import LOGIN, login, typed
+from tests.suite import programs
 
 
 @pytest.fixture

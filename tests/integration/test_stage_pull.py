@@ -16,7 +16,7 @@ import pytest
 from pilotage.base import durable, errors
 from pilotage.data.stage.model import Digest, WantedFile, WantedFolder
 from pilotage.data.stage.pull import Puller
-from tests.fars import Far
+from tests.rigs.cluster.staging_site import StagingSite
 
 MIB = 1 << 20
 #: More cuts than anyone waits for.
@@ -25,7 +25,7 @@ SOAK = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 50)]
 
 class Rig:
     def __init__(self, folder: Path) -> None:
-        self.far = Far(folder / "site")
+        self.far = StagingSite(folder / "site")
         self.site = folder / "site" / "s"
         self.home = folder / "home"
         self.home.mkdir()

@@ -15,7 +15,7 @@ from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.model import Digest
 from pilotage.data.stage.push import Pusher
 from pilotage.node.login import cache
-from tests.fars import Far
+from tests.rigs.cluster.staging_site import StagingSite
 
 MIB = 1 << 20
 #: More cuts than anyone waits for.
@@ -27,7 +27,7 @@ class Rig:
 
     def __init__(self, folder: Path, *prefix: str) -> None:
         self.folder = folder
-        self.far = Far(folder / "site", *prefix)
+        self.far = StagingSite(folder / "site", *prefix)
         self.reports: list[tuple[int, int]] = []
         self.digests = Digests()
         self.pusher = self._make()

@@ -14,12 +14,12 @@ from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.model import WantedFile
 from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
-from tests.fars import Far
+from tests.rigs.cluster.staging_site import StagingSite
 
 
 @pytest.fixture
 def far(tmp_path):
-    return Far(tmp_path / "site")
+    return StagingSite(tmp_path / "site")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def written(folder, name: str, content: bytes) -> str:
     return str(path)
 
 
-def wanted(far: Far, home, name: str, content: bytes) -> WantedFile:
+def wanted(far: StagingSite, home, name: str, content: bytes) -> WantedFile:
     there = written(Path(far.root), name, content)
     sha256 = hashlib.sha256(content).hexdigest()
     return WantedFile(remote=there, local=str(home / name), size=len(content), sha256=sha256)

@@ -16,8 +16,8 @@ from pilotage import Project
 from pilotage.base import crash, errors
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.store import Db, Writer, connect
-from tests import system
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
+from tests.suite import system
 
 
 @pytest.fixture

@@ -20,10 +20,11 @@ from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
 from pilotage.project import tokens
 from testbed.ports import free_port
-from tests import fleet, programs
-from tests.fleet import RealHub
-from tests.rig import Rig
-from tests.scripted_hub import wait_for
+from tests.rigs.node import real_hub
+from tests.rigs.node.real_hub import RealHub
+from tests.rigs.node.scripted_hub import wait_for
+from tests.rigs.project.project import Rig
+from tests.suite import programs
 
 _RULES = """
 [rule.mark]
@@ -61,7 +62,7 @@ class Watch:
         with self.log.open("ab") as out:
             return subprocess.Popen(
                 command,
-                env={**os.environ, "PYTHONPATH": str(fleet.SRC), "PILOTAGE_DEBUG": "1"},
+                env={**os.environ, "PYTHONPATH": str(real_hub.SRC), "PILOTAGE_DEBUG": "1"},
                 stdout=out,
                 stderr=out,
             )
@@ -106,7 +107,7 @@ _CORES = "[site]\ncpus = 4\n"
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory) -> Iterator[RealHub]:
     """One hub for all tests that leave it as it is."""
-    with fleet.running(tmp_path_factory.mktemp("hub") / "hub", local=True, more=_CORES) as one:
+    with real_hub.running(tmp_path_factory.mktemp("hub") / "hub", local=True, more=_CORES) as one:
         yield one
 
 
@@ -120,7 +121,7 @@ def watch(tmp_path, hub) -> Iterator[Watch]:
 def frail(tmp_path) -> Iterator[Watch]:
     """A project with a hub of its own, which may be killed."""
     with (
-        fleet.running(tmp_path / "hub", local=True, more=_CORES) as hub,
+        real_hub.running(tmp_path / "hub", local=True, more=_CORES) as hub,
         _watch(tmp_path, hub) as one,
     ):
         yield one

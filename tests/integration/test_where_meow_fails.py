@@ -20,8 +20,8 @@ import pytest
 from pilotage.base import errors
 from pilotage.job.model import State
 from pilotage.rule import files, sweep
-from tests import programs
-from tests.rig import Rig
+from tests.rigs.project.project import Rig
+from tests.suite import programs
 
 TRUE = '[rule.work]\nfiles = "raw/*"\nrun = ["true"]\n'
 

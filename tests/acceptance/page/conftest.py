@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests import system
-from tests.browser import EVIL, Hub, Made, Window, window
+from tests.rigs.project.browser import EVIL, Hub, Made, Window, window
+from tests.suite import system
 
 # Machines are noisy, and a test that waits for a condition loses nothing by it.
 expect.set_options(timeout=60_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser import Hub, Made, Window, until, window
+from tests.rigs.project.browser import Hub, Made, Window, until, window
 
 pytestmark = pytest.mark.needs("chromium")
 

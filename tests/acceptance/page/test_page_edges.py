@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from pilotage.bus.model import Scheduler
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit
-from tests.browser import EVIL, Hub, Window, until, window
-from tests.heard import Lane, Site, served
+from tests.rigs.broker.site_messages import OwnExchange, Site, served
+from tests.rigs.project.browser import EVIL, Hub, Window, until, window
 
 pytestmark = pytest.mark.needs("chromium")
 SICK = Scheduler(batch="slurm", well=False, text=f"slurmctld does not answer {EVIL}")
@@ -45,7 +45,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(rabbit: Rabbit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with FaultProxy(rabbit.port) as proxy:
-        lane = Lane(rabbit, proxy.port)
+        lane = OwnExchange(rabbit, proxy.port)
         hub = Hub(tmp_path_factory.mktemp("edges") / "project", settings=lane.settings())
         site = Site(lane)
         with served(site) as portal, hub:

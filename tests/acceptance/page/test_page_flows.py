@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser import EVIL, Made, Window, until, window
+from tests.rigs.project.browser import EVIL, Made, Window, until, window
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser import EVIL, Hub, Made, Window, window
+from tests.rigs.project.browser import EVIL, Hub, Made, Window, window
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser import Made, Window, until, window
+from tests.rigs.project.browser import Made, Window, until, window
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from testbed.ports import free_port
-from tests.browser import EVIL, Hub, Window, until, window
+from tests.rigs.project.browser import EVIL, Hub, Window, until, window
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import system
+from tests.suite import system
 
 
 @pytest.fixture(scope="session")

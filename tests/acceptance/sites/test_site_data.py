@@ -18,8 +18,8 @@ import pytest
 
 from pilotage.job.model import State
 from testbed.ssh import Sshd
-from tests import system
-from tests.acceptance.sites.desk import Desk, by_ssh
+from tests.rigs.project.command_line import CommandLine, by_ssh
+from tests.suite import system
 
 pytestmark = pytest.mark.slow
 
@@ -106,8 +106,8 @@ def shim(login: Sshd) -> Path:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory, login: Sshd, shim: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path_factory.mktemp("data") / "project", rules=BOOK)
+def desk(tmp_path_factory, login: Sshd, shim: Path) -> Iterator[CommandLine]:
+    desk = CommandLine(tmp_path_factory.mktemp("data") / "project", rules=BOOK)
     site = by_ssh(login).replace("/usr/bin/python3", f"{shim}/python")
     desk.site("cluster", site)
     for folder in ("cards", "late", "raw", "boxed", "own", "seen"):
@@ -117,7 +117,7 @@ def desk(tmp_path_factory, login: Sshd, shim: Path) -> Iterator[Desk]:
 
 
 @pytest.fixture(scope="module")
-def image(desk: Desk, login: Sshd, tmp_path_factory) -> Iterator[None]:
+def image(desk: CommandLine, login: Sshd, tmp_path_factory) -> Iterator[None]:
     """Have an image of a single program, in podman and as a file of the project."""
     system.needs(*PODMAN)
     tree = tmp_path_factory.mktemp("image")
@@ -142,7 +142,7 @@ def podman(*words: str) -> None:
         subprocess.run(["podman", *words], check=True, stdout=said, stderr=said)
 
 
-def test_a_file_that_a_hundred_jobs_read_travels_once(desk: Desk, login: Sshd, shim: Path):
+def test_a_file_that_a_hundred_jobs_read_travels_once(desk: CommandLine, login: Sshd, shim: Path):
     desk.write("big/one.bin", random.Random(1).randbytes(SIZE))
     desk.write("cards/a.in")
     jobs = desk.made("many", 100)
@@ -160,7 +160,7 @@ def test_a_file_that_a_hundred_jobs_read_travels_once(desk: Desk, login: Sshd, s
 
 
 @pytest.mark.needs("sshfs", "fuse", "bwrap")
-def test_mounted_data_is_read_from_here(desk: Desk):
+def test_mounted_data_is_read_from_here(desk: CommandLine):
     desk.write("maps/x.map", "map\n")
     desk.write("raw/a.txt", "a\n")
     [job] = desk.made("look")
@@ -175,7 +175,7 @@ def test_mounted_data_is_read_from_here(desk: Desk):
 
 
 @pytest.mark.needs("sshfs", "fuse", "bwrap")
-def test_mounted_data_is_there_again_after_the_connection_was_cut(desk: Desk, login: Sshd):
+def test_mounted_data_is_there_again_after_the_connection_was_cut(desk: CommandLine, login: Sshd):
     desk.write("late/l.txt", "late\n")
     desk.wait((login.user.home / "begun-late").exists)
     number = json.loads(desk.read(".pilotage/doors/cluster.json"))["data"]
@@ -199,7 +199,7 @@ def greets(number: int) -> bool:
 
 
 @pytest.mark.needs("sshfs", "fuse", "bwrap")
-def test_mounted_data_is_seen_in_a_container_without_rights(desk: Desk, image: None):
+def test_mounted_data_is_seen_in_a_container_without_rights(desk: CommandLine, image: None):
     desk.write("boxed/b.txt", "b\n")
     [job] = desk.made("boxed")
     assert job.state is State.DONE, f"{desk.told()}{desk.run('logs', str(job.id), '--stderr')}"
@@ -207,7 +207,9 @@ def test_mounted_data_is_seen_in_a_container_without_rights(desk: Desk, image: N
     assert desk.run("logs", str(job.id)).split() == ["CapEff:", "0" * 16]
 
 
-def test_an_image_of_ones_own_is_brought_and_loaded_once(desk: Desk, image: None, shim: Path):
+def test_an_image_of_ones_own_is_brought_and_loaded_once(
+    desk: CommandLine, image: None, shim: Path
+):
     before = loads(shim)
     for name in ("c", "d", "e"):
         desk.write(f"own/{name}.txt", f"{name}\n")

@@ -11,14 +11,14 @@ import pytest
 
 import pilotage
 from pilotage.client import Client
-from tests import filed
-from tests.acceptance.sites.desk import PATIENCE, Desk, by_ssh
+from tests.rigs.project import file_calls
+from tests.rigs.project.command_line import PATIENCE, CommandLine, by_ssh
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def connected(desk: Desk) -> Iterator[Client]:
+def connected(desk: CommandLine) -> Iterator[Client]:
     before = Path.cwd()
     os.chdir(desk.root)
     try:
@@ -28,10 +28,10 @@ def connected(desk: Desk) -> Iterator[Client]:
         os.chdir(before)
 
 
-def _works(desk: Desk) -> None:
-    filed.make(desk.root)
+def _works(desk: CommandLine) -> None:
+    file_calls.make(desk.root)
     with connected(desk) as client:
-        filed.works(client, desk.root)
+        file_calls.works(client, desk.root)
         assert client.submit(abs, -3).result(PATIENCE) == 3
 
         def where():
@@ -52,7 +52,7 @@ def _works(desk: Desk) -> None:
 
 
 def test_functions_with_files_at_a_slurm_here(tmp_path, slurm):
-    desk = Desk(tmp_path / "project")
+    desk = CommandLine(tmp_path / "project")
     env = slurm.env["SLURM_CONF"]
     site = f'batch = "slurm"\nfolder = "{tmp_path}/site"\n[env]\nSLURM_CONF = "{env}"\n'
     desk.site("cluster", site)
@@ -60,6 +60,6 @@ def test_functions_with_files_at_a_slurm_here(tmp_path, slurm):
 
 
 def test_functions_with_files_at_a_slurm_by_ssh(tmp_path, login):
-    desk = Desk(tmp_path / "project")
+    desk = CommandLine(tmp_path / "project")
     desk.site("cluster", by_ssh(login))
     _works(desk)

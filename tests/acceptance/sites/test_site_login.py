@@ -6,14 +6,14 @@ import pytest
 
 from pilotage.job.model import State
 from testbed.ssh import Sshd
-from tests.acceptance.sites.desk import Desk, by_ssh
-from tests.terminal import typed
+from tests.rigs.project.command_line import CommandLine, by_ssh
+from tests.rigs.project.terminal import typed
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_code_is_typed_once(tmp_path, login: Sshd):
-    desk = Desk(tmp_path / "project")
+    desk = CommandLine(tmp_path / "project")
     desk.site("cluster", by_ssh(login, alias="code"))
     with desk.up():
         job = desk.submit("--site", "cluster", "--via", "sbatch", "--", "echo", "ran")
@@ -36,12 +36,12 @@ def test_a_code_is_typed_once(tmp_path, login: Sshd):
         desk.done(late)
 
 
-def state(desk: Desk) -> str:
+def state(desk: CommandLine) -> str:
     [row] = desk.json("site", "ls")["sites"]
     return str(row["state"])
 
 
-def code(desk: Desk, word: str) -> int:
+def code(desk: CommandLine, word: str) -> int:
     """Log in as a person does at a terminal."""
     argv = desk.argv("site", "login", "cluster", "--project", str(desk.root))
     answers = [("Password:", word)] if word != "000000" else [("Password:", word)] * 3

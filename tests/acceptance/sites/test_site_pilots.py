@@ -13,7 +13,7 @@ import pytest
 
 from testbed.network import Sites
 from testbed.slurm import Slurm
-from tests.acceptance.sites.desk import Desk
+from tests.rigs.project.command_line import CommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +27,9 @@ def cluster(sites: Sites) -> Slurm:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory, sites: Sites) -> Iterator[Desk]:
+def desk(tmp_path_factory, sites: Sites) -> Iterator[CommandLine]:
     root = tmp_path_factory.mktemp("pilots") / "project"
-    desk = Desk(root, settings=PILOTS, hub='tls = "on"')
+    desk = CommandLine(root, settings=PILOTS, hub='tls = "on"')
     desk.site(
         "two",
         f'batch = "slurm"\nhost = "two"\nssh_config = "{sites.config}"\n'
@@ -39,20 +39,20 @@ def desk(tmp_path_factory, sites: Sites) -> Iterator[Desk]:
         yield desk
 
 
-def pilots(desk: Desk) -> dict[int, dict[str, Any]]:
+def pilots(desk: CommandLine) -> dict[int, dict[str, Any]]:
     return {one["id"]: one for one in desk.json("pilot", "ls", "--all")["pilots"]}
 
 
-def start(desk: Desk, *words: str) -> list[int]:
+def start(desk: CommandLine, *words: str) -> list[int]:
     return [int(one) for one in desk.run("pilot", "start", "two", "-q", *words).split()]
 
 
-def come(desk: Desk, *numbers: int) -> None:
+def come(desk: CommandLine, *numbers: int) -> None:
     """Wait until pilots are there."""
     desk.wait(lambda: all(pilots(desk)[one]["state"] == "available" for one in numbers))
 
 
-def batch_job(desk: Desk, pilot: int) -> str:
+def batch_job(desk: CommandLine, pilot: int) -> str:
     """Wait until the batch system has a pilot; return its number there."""
 
     def words() -> str:
@@ -63,7 +63,7 @@ def batch_job(desk: Desk, pilot: int) -> str:
 
 
 def test_pilots_come_through_the_login_node_and_survive_the_hub(
-    desk: Desk, sites: Sites, cluster: Slurm
+    desk: CommandLine, sites: Sites, cluster: Slurm
 ):
     first, second = start(desk, "--count", "2", "--cpus", "2")
     come(desk, first, second)
@@ -93,7 +93,7 @@ def test_pilots_come_through_the_login_node_and_survive_the_hub(
     desk.wait(lambda: pilots(desk)[first]["state"] == "down")
 
 
-def test_pilots_in_the_queue_are_called_off(desk: Desk, cluster: Slurm):
+def test_pilots_in_the_queue_are_called_off(desk: CommandLine, cluster: Slurm):
     cluster.run("scontrol", "update", "partitionname=debug", "state=down")
     try:
         waiting = start(desk, "--count", "3")
@@ -106,7 +106,7 @@ def test_pilots_in_the_queue_are_called_off(desk: Desk, cluster: Slurm):
         cluster.run("scontrol", "update", "partitionname=debug", "state=up")
 
 
-def test_a_pilot_that_is_killed_is_lost(desk: Desk, cluster: Slurm):
+def test_a_pilot_that_is_killed_is_lost(desk: CommandLine, cluster: Slurm):
     [pilot] = start(desk)
     come(desk, pilot)
     assert kill(f"two-{pilot}") == 1
@@ -127,7 +127,7 @@ def kill(name: str) -> int:
     return count
 
 
-def test_why_no_pilot_comes_is_told(desk: Desk):
+def test_why_no_pilot_comes_is_told(desk: CommandLine):
     [pilot] = start(desk, "--queue", "no-such-queue")
     desk.wait(lambda: pilots(desk)[pilot]["state"] == "failed")
     assert "partition" in pilots(desk)[pilot]["reason"]

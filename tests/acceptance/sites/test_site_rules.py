@@ -13,7 +13,7 @@ import pytest
 from pilotage.job.model import State
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests.acceptance.sites.desk import Desk, by_ssh
+from tests.rigs.project.command_line import CommandLine, by_ssh
 
 pytestmark = pytest.mark.slow
 
@@ -79,8 +79,8 @@ def calls(login: Sshd) -> Path:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory, login: Sshd, calls: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path_factory.mktemp("rules") / "project", rules=BOOK)
+def desk(tmp_path_factory, login: Sshd, calls: Path) -> Iterator[CommandLine]:
+    desk = CommandLine(tmp_path_factory.mktemp("rules") / "project", rules=BOOK)
     more = f'path = ["{calls.parent}/shim"]\nallow = ["--hold"]\n'
     desk.site("cluster", by_ssh(login, more=more))
     for folder in ("sums", "counts", "points", "raw", "cards", "asleep", "again"):
@@ -103,7 +103,7 @@ def batch_id(text: str) -> str:
     return found[1]
 
 
-def test_a_file_becomes_a_batch_job_whose_result_makes_the_next(desk: Desk):
+def test_a_file_becomes_a_batch_job_whose_result_makes_the_next(desk: CommandLine):
     desk.write("raw/a.txt", "a\n")
     [job] = desk.made("sum")
     assert job.state is State.DONE, desk.told()
@@ -117,7 +117,7 @@ def test_a_file_becomes_a_batch_job_whose_result_makes_the_next(desk: Desk):
     assert "cluster" in desk.run("job", "show", str(job.id))
 
 
-def test_fifty_points_of_a_sweep_are_one_call(desk: Desk, calls: Path):
+def test_fifty_points_of_a_sweep_are_one_call(desk: CommandLine, calls: Path):
     before = len(calls.read_text().split())
     desk.write("cards/a.in", "card\n")
     jobs = desk.made("sweep", 50)
@@ -127,7 +127,7 @@ def test_fifty_points_of_a_sweep_are_one_call(desk: Desk, calls: Path):
     assert len(calls.read_text().split()) == before + 1
 
 
-def test_how_a_job_failed_is_told(desk: Desk):
+def test_how_a_job_failed_is_told(desk: CommandLine):
     failing = desk.submit("--site", "cluster", "--via", "sbatch", "--", "sh", "-c",
                           "echo out; echo no such mineral >&2; exit 7")  # fmt: skip
     leaving = desk.submit("--site", "cluster", "--via", "sbatch", "--output", "never", "--", "true")
@@ -144,7 +144,7 @@ def test_how_a_job_failed_is_told(desk: Desk):
     assert "no such mineral" in told
 
 
-def test_what_failed_is_tried_again_there(desk: Desk):
+def test_what_failed_is_tried_again_there(desk: CommandLine):
     desk.write("again/a")
     [job] = desk.made("again")
     assert (job.state, job.attempt) == (State.DONE, 2)
@@ -152,7 +152,7 @@ def test_what_failed_is_tried_again_there(desk: Desk):
     assert desk.run("logs", str(job.id), "--attempt", "1") == "attempt 1\n"
 
 
-def test_output_is_followed_while_it_is_written(desk: Desk, login: Sshd):
+def test_output_is_followed_while_it_is_written(desk: CommandLine, login: Sshd):
     gate = login.user.home / "gate"
     script = f"echo begins; while [ ! -e {gate} ]; do sleep 0.1; done; echo ends"
     job = desk.submit("--site", "cluster", "--via", "sbatch", "--", "sh", "-c", script)
@@ -167,7 +167,7 @@ def test_output_is_followed_while_it_is_written(desk: Desk, login: Sshd):
     desk.done(job)
 
 
-def test_a_job_in_the_queue_says_so_and_is_called_off(desk: Desk, slurm: Slurm):
+def test_a_job_in_the_queue_says_so_and_is_called_off(desk: CommandLine, slurm: Slurm):
     desk.write("asleep/a")
     desk.wait(lambda: any(job.state is State.SUBMITTED for job in desk.jobs("asleep")))
     [job] = desk.jobs("asleep")
@@ -187,7 +187,7 @@ def test_a_job_in_the_queue_says_so_and_is_called_off(desk: Desk, slurm: Slurm):
     desk.wait(lambda: not listed(slurm, number))
 
 
-def test_a_running_job_is_called_off(desk: Desk, slurm: Slurm):
+def test_a_running_job_is_called_off(desk: CommandLine, slurm: Slurm):
     script = "echo begun; exec sleep 1000"
     job = desk.submit("--site", "cluster", "--via", "sbatch", "--", "sh", "-c", script)
     desk.becomes(job, State.RUNNING)
@@ -199,7 +199,7 @@ def test_a_running_job_is_called_off(desk: Desk, slurm: Slurm):
     assert "begun" in desk.run("logs", str(job))
 
 
-def test_a_site_that_is_drained_gets_nothing_until_it_is_resumed(desk: Desk):
+def test_a_site_that_is_drained_gets_nothing_until_it_is_resumed(desk: CommandLine):
     desk.run("site", "drain", "cluster")
     [row] = desk.json("site", "ls")["sites"]
     assert row["drain"]["by"]
@@ -213,7 +213,9 @@ def test_a_site_that_is_drained_gets_nothing_until_it_is_resumed(desk: Desk):
     desk.done(job)
 
 
-def test_a_hub_that_is_started_again_goes_on_where_it_was(desk: Desk, login: Sshd, calls: Path):
+def test_a_hub_that_is_started_again_goes_on_where_it_was(
+    desk: CommandLine, login: Sshd, calls: Path
+):
     gate, ledger = login.user.home / "later", login.user.home / "ledger"
     ledger.touch()
     os.chown(ledger, login.user.uid, login.user.gid)

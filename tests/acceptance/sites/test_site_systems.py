@@ -12,8 +12,8 @@ from pilotage.job.model import State
 from testbed.condor import Condor
 from testbed.gridengine import GridEngine
 from testbed.ssh import Sshd
-from tests import system
-from tests.acceptance.sites.desk import Desk, by_ssh
+from tests.rigs.project.command_line import CommandLine, by_ssh
+from tests.suite import system
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ outputs = {twice = "twice/{stem}"}
 
 def works(root: Path, site: str) -> None:
     """Have some files become jobs at a site, and one job fail."""
-    desk = Desk(root, rules=BOOK)
+    desk = CommandLine(root, rules=BOOK)
     desk.site("cluster", site)
     for folder in ("raw", "twice"):
         (desk.root / folder).mkdir()

@@ -10,7 +10,7 @@ import pytest
 from pilotage.job.model import State
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests.acceptance.sites.desk import Desk, by_ssh
+from tests.rigs.project.command_line import CommandLine, by_ssh
 
 pytestmark = pytest.mark.slow
 
@@ -91,8 +91,8 @@ time = "2s"
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory, login: Sshd) -> Iterator[Desk]:
-    desk = Desk(tmp_path_factory.mktemp("ways") / "project", rules=BOOK)
+def desk(tmp_path_factory, login: Sshd) -> Iterator[CommandLine]:
+    desk = CommandLine(tmp_path_factory.mktemp("ways") / "project", rules=BOOK)
     desk.site("cluster", by_ssh(login, more='allow = ["--nice"]\n'))
     for folder in ("step", "here", "own", "tasks", "wrong"):
         (desk.root / folder).mkdir()
@@ -100,7 +100,7 @@ def desk(tmp_path_factory, login: Sshd) -> Iterator[Desk]:
         yield desk
 
 
-def output(desk: Desk, rule: str) -> str:
+def output(desk: CommandLine, rule: str) -> str:
     """Let a rule fire, and return what its job wrote."""
     desk.write(f"{rule}/a")
     [job] = desk.made(rule)
@@ -108,25 +108,25 @@ def output(desk: Desk, rule: str) -> str:
     return desk.run("logs", str(job.id))
 
 
-def test_a_step_is_a_job_of_the_batch_system(desk: Desk, login: Sshd):
+def test_a_step_is_a_job_of_the_batch_system(desk: CommandLine, login: Sshd):
     assert re.fullmatch(rf"job \d+ step 0 as {login.user.name}\n", output(desk, "step"))
 
 
-def test_a_direct_job_is_none_of_the_batch_system(desk: Desk, login: Sshd):
+def test_a_direct_job_is_none_of_the_batch_system(desk: CommandLine, login: Sshd):
     assert output(desk, "here") == f"job  step  as {login.user.name}\n"
 
 
-def test_batch_and_sbatch_are_the_same(desk: Desk, login: Sshd):
+def test_batch_and_sbatch_are_the_same(desk: CommandLine, login: Sshd):
     assert re.fullmatch(rf"job \d+ step (batch|\d*) as {login.user.name}\n", output(desk, "own"))
 
 
-def test_tasks_of_a_parallel_job_are_started_on_its_nodes(desk: Desk):
+def test_tasks_of_a_parallel_job_are_started_on_its_nodes(desk: CommandLine):
     lines = output(desk, "tasks").splitlines()
     assert sorted(line.split()[1] for line in lines) == list("012345")
     assert len({line.split()[-1] for line in lines}) <= 2
 
 
-def test_what_goes_wrong_is_told_in_the_words_of_who_says_it(desk: Desk, slurm: Slurm):
+def test_what_goes_wrong_is_told_in_the_words_of_who_says_it(desk: CommandLine, slurm: Slurm):
     desk.write("wrong/a")
     reasons = {}
     for rule in ("partition", "constraint", "wrong_step", "extra", "denied", "memory", "time"):
@@ -143,7 +143,7 @@ def test_what_goes_wrong_is_told_in_the_words_of_who_says_it(desk: Desk, slurm: 
     assert "time" in words["time"] or "2 s" in words["time"]
 
 
-def test_a_program_of_the_project_comes_along(desk: Desk):
+def test_a_program_of_the_project_comes_along(desk: CommandLine):
     """As the manual has it: `--input in.dat --output out.dat -- ./fit in.dat out.dat`."""
     desk.write("fit", '#!/bin/sh\ntr a-z A-Z < "$1" > "$2"\n').chmod(0o755)
     desk.write("in.dat", "data\n")
@@ -152,7 +152,7 @@ def test_a_program_of_the_project_comes_along(desk: Desk):
     assert desk.read("out.dat") == "DATA\n"
 
 
-def test_a_program_need_be_at_the_site_alone(desk: Desk):
+def test_a_program_need_be_at_the_site_alone(desk: CommandLine):
     [job] = desk.ends(desk.submit("--site", "cluster", "--via", "sbatch", "--", "only-there", "x"))
     assert job.state is State.FAILED
     assert "only-there" in job.reason

@@ -10,8 +10,8 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.bus.port import Bus, Message
-from tests.contract.bus.beds import BUSES
-from tests.contract.bus.hubbed import Known
+from tests.rigs.broker.buses import BUSES
+from tests.rigs.broker.hub_link import Known
 
 #: Longer than any delivery, short enough to wait for nothing.
 QUIET = 0.05

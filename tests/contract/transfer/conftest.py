@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import system
 from tests.contract.transfer import places
 from tests.contract.transfer.places import Place
+from tests.suite import system
 
 
 @pytest.fixture(scope="session", params=sorted(places.KINDS))

@@ -25,8 +25,8 @@ from pilotage.project import settings as config
 from testbed.bed import listens
 from testbed.ports import free_port
 from testbed.ssh import Sshd
-from tests import face
-from tests.contract.transfer.web import Web, serving
+from tests.rigs.cluster.web import Web, serving
+from tests.rigs.project import hub_port
 
 #: Fails at once: a test that means to try again says so.
 ONCE = RetryPolicy(attempts=1, deadline=120)
@@ -166,7 +166,7 @@ def hub(top: Path) -> Iterator[Place]:
     """Serve what one attempt writes at the port of a hub."""
     with (
         anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(face.running(top)) as made,
+        portal.wrap_async_context_manager(hub_port.running(top)) as made,
     ):
         key = made.agent("mira")
         made.send("mira", 1, writes="c/")

@@ -30,7 +30,7 @@ from pilotage.data.transfer.send import send
 from testbed.ssh import keys as keys_of_nobody
 from tests.contract.transfer import places
 from tests.contract.transfer.places import Place
-from tests.contract.transfer.web import serving
+from tests.rigs.cluster.web import serving
 
 SOON = RetryPolicy(delay=0.05, longest=0.2, attempts=5, deadline=120, glance=0.05)
 

@@ -19,7 +19,7 @@ from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind.globus import Globus, LocalCollection
 from testbed.ports import free_port
 from tests.contract.transfer.places import ONCE
-from tests.contract.transfer.web import listening
+from tests.rigs.cluster.web import listening
 
 THEIRS, OURS = "11111111-aaaa", "22222222-bbbb"
 

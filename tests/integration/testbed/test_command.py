@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from testbed.showroom import READY
-from tests import system
+from tests.suite import system
 
 ROOT = Path(__file__).parent.parent.parent.parent
 COMMAND = [sys.executable, "-m", "testbed"]

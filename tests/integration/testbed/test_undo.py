@@ -15,7 +15,7 @@ from testbed import detached, journal, processes
 from testbed.errors import NotUp
 from testbed.showroom import KINDS
 from testbed.slurm import Slurm
-from tests import system
+from tests.suite import system
 
 ROOT = Path(__file__).parent.parent.parent.parent
 

@@ -34,14 +34,14 @@ from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import sites
-from tests.contract.transfer.web import serving
-from tests.edge import rig as edges
-from tests.edge import toml
-from tests.edge.outsider import Outsider
-from tests.edge.ported import Ported
-from tests.edge.rig import Edge
-from tests.flowed import Hub
+from tests.rigs.broker import edge_agent as edges
+from tests.rigs.broker import toml
+from tests.rigs.broker.amqp_client import AmqpClient
+from tests.rigs.broker.dialing_agent import DialingAgent
+from tests.rigs.broker.edge_agent import Edge
+from tests.rigs.cluster import batch_site
+from tests.rigs.cluster.web import serving
+from tests.rigs.project.flow_hub import Hub
 
 SRC = Path(__file__).parents[3] / "src"
 PATIENCE = 120.0
@@ -122,7 +122,7 @@ class Bed:
         staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
         self.hub = Hub(self.root, self.edge, settings=self._settings(host))
         batch = {"batch": "slurm", "env": slurm.env}
-        ported = Ported(self._top / "dialled", self.hub, self._port, batch, settings=where)
+        ported = DialingAgent(self._top / "dialled", self.hub, self._port, batch, settings=where)
         self.dialled = stack.enter_context(ported)
         #: By place, the sites with an agent.
         self.agents: dict[str, Edge] = {"edge": self.edge, "dialled": self.dialled}
@@ -136,7 +136,7 @@ class Bed:
         self._pilot: subprocess.Popen[bytes] | None = None
         stack.callback(self._end)
         #: Somebody who sends messages.
-        self.alice = stack.enter_context(Outsider(rabbit, "alice", self.edge.exchange))
+        self.alice = stack.enter_context(AmqpClient(rabbit, "alice", self.edge.exchange))
 
     def _register(self, edge: Edge, staging: dict[str, Any]) -> None:
         """Register an application for each source at an edge site: its own, or what it brings."""
@@ -172,16 +172,16 @@ class Bed:
     def _write_sites(self, sshd: Sshd, stack: ExitStack) -> None:
         folder = _folder(self.root / "sites")
         here = f'folder = "{self._top}/slurm"\npython = "{self._python}"\n{_QUICK}'
-        (folder / "slurm.toml").write_text(sites.slurm_site(self.slurm, here))
+        (folder / "slurm.toml").write_text(batch_site.slurm_site(self.slurm, here))
         name = f"matrix-{secrets.token_hex(4)}"
         stack.callback(shutil.rmtree, sshd.user.home / name, ignore_errors=True)
-        there = sites.slurm_site(self.slurm, f'folder = "{name}"\n{_QUICK}')
-        (folder / "ssh.toml").write_text(sites.ssh_site(sshd, there))
+        there = batch_site.slurm_site(self.slurm, f'folder = "{name}"\n{_QUICK}')
+        (folder / "ssh.toml").write_text(batch_site.ssh_site(sshd, there))
         if self._condor is not None:
             place = _folder(self._shared / "htcondor")
             os.chown(place, sshd.user.uid, sshd.user.gid)
             there = f'folder = "{place}"\n{_QUICK}'
-            (folder / "htcondor.toml").write_text(sites.condor_site(self._condor, sshd, there))
+            (folder / "htcondor.toml").write_text(batch_site.condor_site(self._condor, sshd, there))
         (_folder(self.root / "pools") / f"{POOL}.toml").write_text(_POOL)
 
     def _end(self) -> None:

@@ -19,7 +19,7 @@ import httpx2
 
 from pilotage.client.future import Future
 from pilotage.client.sync import Client
-from tests.edge import toml
+from tests.rigs.broker import toml
 from tests.rigs.matrix.bed import FAR, PARAMETERS, POOL, Bed, braced
 
 #: What joins a job to a place: keys of rules and of jobs, and options.

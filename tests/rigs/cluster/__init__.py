@@ -1,0 +1,1 @@
+"""Machines of a site: batch systems that are real or misbehave, web servers, pools."""

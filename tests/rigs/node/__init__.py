@@ -1,0 +1,1 @@
+"""What runs on nodes: pilots, login helpers and sandboxes, with real or scripted hubs."""

@@ -1,0 +1,1 @@
+"""A project: its hub, its page, its command line and its clock."""
