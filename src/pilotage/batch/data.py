@@ -70,15 +70,15 @@ class SiteStaging:
     async def shaped(self, one: BatchJob) -> None:
         """Do nothing: what a job runs is written when it is ordered."""
 
-    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
+    async def home(self, one: BatchJob, folders: ItemFolder, found: dict[str, Any]) -> None:
         """Fetch the outputs of a job, verified by its evidence."""
         if one.spec.data == "mounted":
             await self._exports.close(self._name(one))
             await anyio.to_thread.run_sync(self._publish, one, found)
             return
         if self._puller is None:
-            self._puller = Puller(self._remote, room.root)
-        await self._puller.fetch(job.homeward(one, room, found))
+            self._puller = Puller(self._remote, folders.root)
+        await self._puller.fetch(job.homeward(one, folders, found))
 
     async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
         """Fetch what jobs have written so far."""

@@ -86,7 +86,7 @@ def wanted(job: BatchJob) -> list[str]:
         place = template.place(pattern, values, base)
         found = sorted(launch.fitting(place, base)) if glob.has_magic(place) else [place]
         if not found:
-            raise errors.NotFound(f"no input is there that fits {text.show(pattern)}")
+            raise errors.NotFound(f"no input matches {text.show(pattern)}")
         paths += found
     files: dict[str, None] = {}
     for path in paths:
@@ -247,29 +247,29 @@ def prepare(
 
 
 def order(
-    job: BatchJob, room: ItemFolder, site: SiteSettings, place: launch.LaunchContext
+    job: BatchJob, folders: ItemFolder, site: SiteSettings, place: launch.LaunchContext
 ) -> dict[str, Any]:
     """Write the order of a job as its program at the site reads it."""
     sandbox = Sandbox(kind=site.container, image=job.spec.image) if job.spec.image else None
-    prepared = prepare(job, room, place, python=site.python, sandbox=sandbox)
+    prepared = prepare(job, folders, place, python=site.python, sandbox=sandbox)
     started = _told(msgspec.to_builtins(prepared.launch), job.spec)
     started = _parallel(started, job.spec, site)
     if not started["cwd"]:
         # The folder of its worker; what is on the node itself may be small.
-        started["scratch"] = f"{room.folder}/scratch"
+        started["scratch"] = f"{folders.folder}/scratch"
     if job.files:
-        started = {**started, "files": {**started["files"], **job.files}, "cwd": room.run}
+        started = {**started, "files": {**started["files"], **job.files}, "cwd": folders.run}
     if job.folder:
         started = _writing(started, job.folder)
     elif not job.mount:
         used = bool(job.inputs or job.outputs or job.optional)
-        started = shown(started, room.data, used=used)
+        started = shown(started, folders.data, used=used)
     return {
         "launch": started,
         "outputs": prepared.outputs,
         "optional": prepared.optional,
-        "inputs": [] if job.mount else inputs(job, room),
-        "mount": {**job.mount, "path": room.data} if job.mount else None,
+        "inputs": [] if job.mount else inputs(job, folders),
+        "mount": {**job.mount, "path": folders.data} if job.mount else None,
         "image": job.image,
     }  # fmt: skip
 

@@ -66,7 +66,7 @@ def check(spec: JobSpec, name: str, site: SiteSettings) -> None:
     for what, wanted, most in bounds:
         if most and wanted > most:
             message = f"the site {name} gives a job at most {max(0, most)} {what}, not {wanted}"
-            raise errors.Denied(message, hint=f"sites/{name}.toml says what it has")
+            raise errors.Denied(message, hint=f"sites/{name}.toml sets these limits")
 
 
 def order_for(
@@ -191,7 +191,7 @@ class Fitting:
                 look.at, look.batch = self._driver.steady(), batch
             except (errors.PilotageError, BatchError) as error:
                 _log.warning(
-                    "site %s: what is free is not known: %s", self._driver.remote.name, error
+                    "site %s: the free capacity is unknown: %s", self._driver.remote.name, error
                 )
         return look
 

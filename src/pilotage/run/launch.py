@@ -79,7 +79,7 @@ def prepare(
         stays = not spec.resources.gpus and not (sandbox and "folder.json" in process["files"])
         process |= where(process, folder, owner, sandbox, stays=stays)
     elif isinstance(spec.recipe, model.Workflow):
-        raise errors.BadRule("a workflow is no process", hint="its steps are")
+        raise errors.BadRule("a workflow is not a process", hint="run its steps instead")
     else:
         process = _process(place, spec, spec.recipe, known, params, folder)
         process["env"] |= _about(folder, job, attempt)

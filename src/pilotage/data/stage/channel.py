@@ -47,8 +47,8 @@ class Outgoing(msgspec.Struct, frozen=True):
 class Channel:
     """Sends records one after another; the kernel moves their bytes."""
 
-    def __init__(self, far: StagingSite, root: str, moved: Callable[[int], None]) -> None:
-        self._far = far
+    def __init__(self, site: StagingSite, root: str, moved: Callable[[int], None]) -> None:
+        self._site = site
         self._root = root
         self._moved = moved
         self._queue: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
@@ -65,7 +65,9 @@ class Channel:
         try:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, PIPE)
-            self._process = await self._far.bulk(["receive", self._root], stdin=theirs, stdout=None)
+            self._process = await self._site.bulk(
+                ["receive", self._root], stdin=theirs, stdout=None
+            )
         except BaseException:
             os.close(ours)
             raise
@@ -124,7 +126,7 @@ class Channel:
             async for line in self._process.stdout:
                 self._answer(text.load(line))
         except ValueError as error:
-            self._fail(errors.Unavailable(f"the site answers what is not understood: {error}"))
+            self._fail(errors.Unavailable(f"the site's answer is not understood: {error}"))
         await self._process.wait()
         self._fail(self._loss(await said))
 

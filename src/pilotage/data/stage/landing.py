@@ -174,7 +174,7 @@ def _files(folder: WantedFolder, top: str) -> list[WantedFile]:
 
 def _check_folder(path: str) -> None:
     if not os.path.isdir(path):
-        raise errors.Conflict(f"{text.show(path)} is no folder, but one is to be put there")
+        raise errors.Conflict(f"{text.show(path)} is not a folder, but one is to be put there")
 
 
 def _merge(made: str, target: str) -> None:

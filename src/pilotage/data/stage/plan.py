@@ -112,4 +112,4 @@ def _read(answer: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise errors.Unavailable(f"the site answers what is not understood: {error}") from error
+        raise errors.Unavailable(f"the site's answer is not understood: {error}") from error

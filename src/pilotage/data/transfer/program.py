@@ -86,6 +86,6 @@ async def lines(
             async for line in process.stdout:
                 yield line.rstrip(b"\n")
         except ValueError as error:
-            raise errors.Unavailable(f"{argv[0]} writes what is not understood") from error
+            raise errors.Unavailable(f"{argv[0]} prints output that is not understood") from error
         status = await process.wait()
         yield ProgramResult(status, await said)

@@ -62,7 +62,7 @@ def _one(item: TransferItem, part: str, target: str) -> None:
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode):
-            raise errors.Denied(f"{text.show(item.name)} arrived as no file")
+            raise errors.Denied(f"{text.show(item.name)} did not arrive as a file")
         _check(item, file, facts.st_size, here)
         if item.mtime:
             os.utime(file, ns=(item.mtime, item.mtime))

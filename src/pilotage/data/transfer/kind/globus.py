@@ -122,7 +122,9 @@ class Globus:
                 elif entry.get("type") == "file":
                     yield _item(below, entry)
                 else:
-                    raise errors.Denied(f"{text.show(name)} at {where} is no file and no folder")
+                    raise errors.Denied(
+                        f"{text.show(name)} at {where} is neither a file nor a folder"
+                    )
 
     async def _list(self, where: Url) -> list[dict[str, Any]]:
         asked = f"path={quote(where.path, safe='')}"
@@ -173,7 +175,7 @@ class Globus:
         try:
             return msgspec.json.decode(bytes(data), type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise errors.Unavailable(f"{where} answers what is not understood") from error
+            raise errors.Unavailable(f"{where} sends an answer that is not understood") from error
 
 
 def _failure(task: str, facts: dict[str, Any]) -> errors.PilotageError:

@@ -91,7 +91,9 @@ class Rsync:
                     yield found["kind"], _item(found)
                 else:
                     said = text.show(line.decode("utf-8", "replace"))
-                    raise errors.Unavailable(f"rsync lists what is not understood: {said!r}")
+                    raise errors.Unavailable(
+                        f"rsync prints a listing that is not understood: {said!r}"
+                    )
 
     async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Fetch files by one call; partial files are resumed."""

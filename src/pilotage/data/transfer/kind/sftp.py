@@ -267,7 +267,7 @@ async def _make_folders(wire: SftpConnection, path: str) -> None:
             await wire.make_folder(path)
         return
     if not stat.S_ISDIR(facts.mode):
-        raise errors.Conflict(f"{text.show(path)} is no folder, but one is to be put there")
+        raise errors.Conflict(f"{text.show(path)} is not a folder, but one is to be put there")
 
 
 def _open(path: str) -> int:

@@ -162,7 +162,7 @@ class SftpConnection:
     async def _ask(self, kind: int, ask: bytes, what: str, expected: int) -> bytes:
         body = await self._more(kind, ask, what, expected)
         if body is None:
-            raise errors.Unavailable(f"the server says nothing of {text.show(what)}")
+            raise errors.Unavailable(f"the server has no answer for {text.show(what)}")
         return body
 
     async def _more(self, kind: int, ask: bytes, what: str, expected: int = _NAME) -> bytes | None:
@@ -177,7 +177,7 @@ class SftpConnection:
         if got == expected != _STATUS:
             return body
         if got != _STATUS:
-            raise ConnectionEnded("the server answers what is not understood")
+            raise ConnectionEnded("the server's answer is not understood")
         (code,) = struct.unpack_from(">I", body)
         if code == _OK and expected == _STATUS:
             return body
