@@ -47,7 +47,7 @@ class BatchJob(msgspec.Struct):
     image: dict[str, Any] | None = None
     #: The folder at the site that it runs in, if that is there already: then no path of it moves.
     folder: str = ""
-    #: The shape that it has got, if it had a choice.
+    #: The size that was chosen for it, if it had a choice.
     fit: Fit | None = None
     #: Texts by name that its order brings to the folder of its attempt, which it then runs in.
     files: dict[str, str] = {}
@@ -97,7 +97,7 @@ def wanted(job: BatchJob) -> list[str]:
 
 
 def check(job: BatchJob, paths: Iterable[str]) -> None:
-    """Refuse files that are not for whose job it is: beyond the project, or hidden in it."""
+    """Refuse files that the owner of a job may not name: outside the project, or hidden in it."""
     if not job.bounds:
         return
     top = os.path.realpath(job.bounds)
@@ -113,7 +113,7 @@ def check(job: BatchJob, paths: Iterable[str]) -> None:
 
 
 def _program(spec: model.JobSpec, base: str) -> str:
-    """Name the program of a job if that is a file of the project; it comes along."""
+    """Return the program of a job if that is a file of the project; it is staged, too."""
     first = spec.recipe.argv[0] if isinstance(spec.recipe, model.Command) else ""
     path = first.replace("{base}", base)
     return path if path.startswith(f"{base}/") and os.path.isfile(path) else ""
@@ -133,7 +133,7 @@ def _walk(path: str, files: dict[str, None]) -> None:
 
 
 def shape(job: BatchJob, fit: Fit) -> None:
-    """Give a job the shape that was chosen for it; from now on it is the only one that it has."""
+    """Set the size that was chosen for a job; it has no other from now on."""
     asked, needs = job.spec.allocation, job.spec.resources
     job.spec = msgspec.structs.replace(
         job.spec,
@@ -199,7 +199,7 @@ class JobFolders(Protocol):
 
 
 def relative(path: str, base: str) -> str:
-    """Name a file within the folder that stands for the project's."""
+    """Return the path of a file within the copy of the project's folder."""
     start = base.rstrip("/") + "/"
     if path.startswith(start):
         return path.removeprefix(start)
@@ -215,7 +215,7 @@ def prepare(
     python: str,
     sandbox: Sandbox | None,
 ) -> launch.Prepared:
-    """Fill a job in for where it runs, and note which paths here its outputs have."""
+    """Return the launch of a job at the site, and note the local paths of its outputs."""
     there = msgspec.structs.replace(
         job.binding,
         path=area.there(job.binding.path, job.base) if job.binding.path else "",
@@ -275,7 +275,7 @@ def order(
 
 
 def inputs(job: BatchJob, area: JobFolders) -> list[dict[str, Any]]:
-    """Return which content a job reads, and where it looks for it."""
+    """Return the contents that a job reads, and their paths at the site."""
     return [
         {"path": area.there(path, job.base), "sha256": one.sha256, "mode": _mode(path)}
         for path, one in job.inputs.items()
@@ -283,12 +283,12 @@ def inputs(job: BatchJob, area: JobFolders) -> list[dict[str, Any]]:
 
 
 def _mode(path: str) -> int:
-    """Let what is a program here be one there."""
+    """Return the mode of a file at the site: executable if it is so here."""
     return 0o755 if os.access(path, os.X_OK) else 0o644
 
 
 def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
-    """Let paths below the project mean the same below the folder that stands for it."""
+    """Map paths below the project to the copy of its folder."""
 
     def moved(path: str) -> str:
         return data + path.removeprefix(base) if f"{path}/".startswith(f"{base}/") else path
@@ -314,7 +314,7 @@ def _here(paths: Mapping[str, str], area: JobFolders, base: str) -> dict[str, st
 
 
 def _parallel(started: dict[str, Any], spec: model.JobSpec, site: SiteSettings) -> dict[str, Any]:
-    """Put what starts the tasks of a parallel job before its program."""
+    """Prefix the program of a parallel job with the launcher of its tasks."""
     asked = spec.allocation
     tasks = asked.nodes * asked.tasks
     match asked.launcher or (site.launcher if tasks > 1 else "none"):

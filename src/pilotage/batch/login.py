@@ -58,7 +58,7 @@ class LoginHelper:
     def __init__(
         self, name: str, process: Process, wire: HelperLink, complaints: asyncio.Task[str]
     ) -> None:
-        """Take the process and its two ways of speaking."""
+        """Take the process and its link."""
         self._name = name
         self._process = process
         self._wire = wire
@@ -67,7 +67,7 @@ class LoginHelper:
         self.hello = HelperInfo()
 
     async def ask(self, op: str, values: dict[str, Any], patience: float) -> dict[str, Any]:
-        """Ask it something; see `HelperLink.ask`."""
+        """Send a request; see `HelperLink.ask`."""
         return await self._wire.ask(op, values, patience)
 
     async def greet(self) -> None:
@@ -192,7 +192,7 @@ def _ended(name: str, words: str) -> errors.PilotageError:
 
 
 async def _end(process: Process) -> None:
-    """Give it a little time to end, then none.
+    """Wait a little for the end of the process, then kill it.
 
     What it left at the site may hold its pipes open, so the end of those is not waited for.
     """
@@ -265,7 +265,7 @@ class HelperLink:
             self._asked.pop(number, None)
 
     async def listen(self) -> None:
-        """Take in what comes until the other side has ended."""
+        """Receive frames until the other side has ended."""
         try:
             while frame := await unpack(self._reader):
                 self._take(frame)
@@ -330,7 +330,7 @@ def _news(told: object) -> list[dict[str, Any]]:
 
 
 def _stray(data: bytes) -> errors.Unavailable:
-    """Understand text in place of a frame: a program that could not even begin."""
+    """Return the error for text in place of a frame: the program could not start."""
     words = data.decode(errors="replace").partition("\n")[0]
     return errors.Unavailable(words.removeprefix("bad "))
 

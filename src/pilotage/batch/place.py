@@ -43,7 +43,7 @@ _FOLLOW_S = 1.0
 _HEED_S = 0.2
 
 
-#: What one job may name or say that cannot be: it must not keep others from being submitted.
+#: Errors of one job: they must not keep others from being submitted.
 ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 _AGAIN_S = 5.0
 #: An empty item of an order: nothing to run.
@@ -138,7 +138,7 @@ class BatchPlace:
     async def _batch_jobs(
         self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
     ) -> list[BatchJob]:
-        # What others submit runs elsewhere, and must not lay hands on files of this machine.
+        # Jobs of other users run elsewhere, and must not read files of this machine.
         bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
         # Steps of flows have folders of their own; without one there is nothing to ask.
         may = [one.job for one in claims if one.job in bounds and specs[one.spec].cwd]

@@ -56,7 +56,7 @@ class SshShell:
     # -- the connection --------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Have a connection: the one that is there, or a new one that asks no questions."""
+        """Use the present connection, or make a new one without asking questions."""
         async with self._alone():
             if not await self.alive():
                 await self._open()
@@ -265,7 +265,7 @@ class SshLog:
         os.unlink(self.path)
 
     async def says(self, sign: str, process: Process, patience: float) -> bool:
-        """Wait for a sign; say no if the process ends, or is silent for too long."""
+        """Wait for a message; return False if the process ends, or is silent for too long."""
         try:
             async with asyncio.timeout(patience):
                 # `Process.wait` would wait for its pipes, too, which others may hold open.
@@ -384,7 +384,7 @@ def _folder(state: Path, name: str) -> Path:
 
 
 def _ours(folder: Path) -> bool:
-    """Make a folder that only we may look into, and say whether sockets can be there."""
+    """Make a private folder; return whether sockets can be there."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.lstat()

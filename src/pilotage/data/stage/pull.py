@@ -152,7 +152,7 @@ class SiteSender:
         finally:
             os.close(theirs)
         self._said = asyncio.create_task(words(self._process))
-        # Who has nothing more to say has ended.
+        # The end of its output means that it has ended.
         self._said.add_done_callback(self._ended)
         return self
 
@@ -167,7 +167,7 @@ class SiteSender:
             os.close(self._pipe)
 
     async def read(self, files: Sequence[Landing], receiver: FileReceiver) -> None:
-        """Ask for files, and take them in."""
+        """Request files, and receive them."""
         loop = asyncio.get_running_loop()
         reading = loop.run_in_executor(self._pool, receiver.run, os.dup(self._pipe))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())

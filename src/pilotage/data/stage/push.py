@@ -149,7 +149,7 @@ class Pusher:
     async def _prepare(
         self, key: Key, holdings: plan.Holdings, sent: list[_Sent]
     ) -> Digest | asyncio.Future[str] | plan.SendRecord:
-        """Find out that the site has a file, or that it will soon, or what to send."""
+        """Return the digest of a file at the site, the answer for one sent, or what to send."""
         token, size = name_of_version(key), key.version.size
         if sha256 := holdings.same.get(token):
             self._digests.learn(key, sha256)
@@ -197,7 +197,7 @@ class Pusher:
             raise errors.Unavailable(error.message, hint=error.hint) from error
 
     def _names(self, key: Key) -> list[str]:
-        """List all under which the site may have a file."""
+        """List the names under which the site may have a file."""
         known = self._digests.known(key)
         names = [name_of_version(key), name_of_path(key.path)]
         return [known.sha256, *names] if known else names

@@ -82,7 +82,7 @@ class RequestQueue(Generic[K, R]):
                 request.refuse(failure)
 
 
-#: It is a process at the site, and one of few places there: how long it may stand idle, in seconds.
+#: Seconds that an idle channel stays open: it is a process at the site, where few are allowed.
 _STAY_S = 5.0
 
 
@@ -150,7 +150,7 @@ class IdleChannel(Generic[S]):
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._closing.discard(task)
         if not task.cancelled():
-            # It is of no use any more, whatever became of it.
+            # It is not needed any more, whatever its end was.
             task.exception()
 
 

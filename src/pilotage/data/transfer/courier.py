@@ -36,12 +36,12 @@ KINDS: dict[str, type[Sftp | Rsync | Http | Xrootd | Objects]] = {
     "root": Xrootd, "roots": Xrootd,
     "s3": Objects, "gs": Objects, "abfs": Objects, "memory": Objects,
 }  # fmt: skip
-#: So often what arrives may be other than its manifest says, if that is pinned.
+#: How often a file may differ from its pinned manifest before that is an error.
 _DAMAGED = 2
 
 
 def flags() -> dict[str, Flags]:
-    """Return what each scheme can do."""
+    """Return the features of each scheme."""
     return (
         {"file": LocalFiles.flags}
         | {name: kind.flags for name, kind in KINDS.items()}
@@ -50,7 +50,7 @@ def flags() -> dict[str, Flags]:
 
 
 class Courier:
-    """Stages for one job: what it may reach, by which credentials, and how patiently."""
+    """Transfers the data of one job: allowed addresses, credentials and retries."""
 
     def __init__(
         self, allowed: Allowed, *, keys: Mapping[str, Credentials] | None = None,
@@ -69,7 +69,7 @@ class Courier:
         self._sleep = sleep
         #: The hub that the job comes from, if its own port may have the data.
         self.home: HubAddress | None = None
-        #: Hears why something is tried again.
+        #: Receives the reason of each retry.
         self.on_trouble: Told = lambda _: None
 
     async def look(self, address: str, *, plain: bool = False) -> Manifest:
@@ -131,7 +131,7 @@ class Courier:
     async def clear(self, address: str, aside: str) -> None:
         """Remove a folder with all that is in it; `aside` is what it is called meanwhile.
 
-        Nothing there is no trouble, and neither is one that another process has begun with.
+        A folder that is missing, or that another process is removing, is no error.
         """
         where = self._parse(address, write=True)
         hidden = self._parse(aside, write=True)

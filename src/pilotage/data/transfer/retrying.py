@@ -109,7 +109,7 @@ async def persist(
     dice: random.Random, sleep: Sleep = asyncio.sleep,
     credential: Callable[[], object] = lambda: None, told: Told = lambda _: None,
 ) -> T:  # fmt: skip
-    """Do something until it succeeds or the policy says that it is over.
+    """Retry until success, or until the policy gives up.
 
     `told` hears of each failure after which it is tried again.
     """

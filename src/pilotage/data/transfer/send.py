@@ -26,7 +26,7 @@ async def send(
 ) -> Receipt:  # fmt: skip
     """Put a file, or all of a folder, into the folder that a URL names.
 
-    Who finds the manifest there finds all of it; nothing is done if it is there already. Raises
+    If the manifest is there, all is there: then nothing is done. Raises
     `Conflict` if another result is there. With `resend` nothing that is there is trusted: all
     is sent over it, since it may have been changed or lost.
     """

@@ -70,7 +70,7 @@ def at_port(given: str) -> str:
 
 
 def parse(given: str) -> Url:
-    """Take an address apart; raise `UsageError` for one that cannot be meant."""
+    """Parse an address; raise `UsageError` if it is invalid."""
     if len(given) > _LONGEST:
         raise errors.UsageError(f"a URL of {len(given)} characters is too long")
     if not given.isprintable() or " " in given:

@@ -25,7 +25,7 @@ SERVICE = "https://transfer.api.globus.org/v0.10"
 _SPACE = uuid.UUID("6a8e7f5c-6a55-5d7e-9f38-0d6d5b9d2c11")
 _POLL_S = 10.0
 _LONGEST = 64 << 20
-#: What a task says of itself that only a person can mend.
+#: States of a task that only a person can resolve.
 _CREDENTIAL = ("ACTIVATION", "CREDENTIAL", "CONSENT", "AUTHENTICATION", "INACTIVE")
 
 

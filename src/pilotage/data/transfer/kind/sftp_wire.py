@@ -214,7 +214,7 @@ class SftpConnection:
             for answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(error)
-                    # Who asked may have been cancelled.
+                    # The caller may have been cancelled.
                     answer.exception()
             self._waiting.clear()
 
