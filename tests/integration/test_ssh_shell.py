@@ -310,7 +310,7 @@ async def test_a_long_path_of_the_project_is_no_obstacle(sshd, tmp_path, shells,
     shell = SshShell("bed", "key", deep, settings=str(sshd.config))
     shells.append(shell)
     await shell.connect()
-    assert len(shell.nest.socket) < 108
+    assert len(shell.files.socket) < 108
     assert await out(await shell.start(["echo", "in"])) == "in"
 
 

@@ -245,7 +245,7 @@ async def test_a_folder_in_the_way_of_a_file_is_said(rig):
     with pytest.raises(errors.Conflict, match="is a folder"):
         await rig.puller.fetch([rig.wanted("file", b"1")])
     (rig.home / "out").write_bytes(b"")
-    with pytest.raises(errors.Conflict, match="no folder"):
+    with pytest.raises(errors.Conflict, match="not a folder"):
         await rig.puller.fetch([rig.folder("out", {"a": b"1"})])
 
 

@@ -46,7 +46,7 @@ async def shell(sshd, tmp_path):
     made = SshShell("far", "key", tmp_path / "state", settings=str(sshd.config))
     yield made
     await made.close()
-    words = ("ssh", "-o", f"ControlPath={made.nest.socket}", "-O", "exit", "key")
+    words = ("ssh", "-o", f"ControlPath={made.files.socket}", "-O", "exit", "key")
     await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False)
 
 
@@ -104,6 +104,6 @@ async def test_a_connection_that_is_lost_is_gone_on_with(sshd, shell, tmp_path):
 
 def cut(shell: SshShell) -> None:
     """Kill the process that holds the connection."""
-    words = ("ssh", "-o", f"ControlPath={shell.nest.socket}", "-O", "check", "key")
+    words = ("ssh", "-o", f"ControlPath={shell.files.socket}", "-O", "check", "key")
     told = subprocess.run(words, capture_output=True, text=True, check=True).stderr
     os.kill(int(told.partition("pid=")[2].rstrip(")\r\n")), 9)

@@ -68,7 +68,7 @@ class SiteCommands:
             raise BatchError(f"{len(lack)} inputs are not at the site any more")
 
     async def fence(self, one: Submission, places: Sequence[int]) -> set[int]:
-        """Take claims, so that what has not begun never will; return the places that had not."""
+        """Take the claims of tasks, so that those not begun never begin; return their numbers."""
         found = await self._call("fence", key=one.key, count=one.order.count, only=list(places))
         return set(found["free"])
 
@@ -111,7 +111,7 @@ class SiteCommands:
         return base64.b64decode(found["data"]).decode(errors="replace") if found else ""
 
     async def acknowledge(self, names: list[str]) -> None:
-        """Let go of news, as soon as that can be said."""
+        """Acknowledge news, once there is a connection."""
         await self._surely("ack", names=names)
 
     async def drop(self, keys: list[str]) -> None:
@@ -119,7 +119,7 @@ class SiteCommands:
         await self._surely("drop", keys=keys)
 
     async def _surely(self, op: str, **values: Any) -> None:  # noqa: ANN401 - as `SiteConnection.call` has it
-        """Have something done, however often the connection is lost; refusals do not matter."""
+        """Repeat a call until the connection lasts; ignore refusals."""
         while True:
             # News may come before the connection counts as made.
             await self._remote.ready()
@@ -142,7 +142,7 @@ class SiteCommands:
     # -- the batch system ------------------------------------------------------------------------
 
     async def submit(self, one: Submission) -> str:
-        """Call the submit command, once; return the id, if it says one."""
+        """Call the submit command once; return the id, if it prints one."""
         batch = self._adapter(one.batch)
         call = batch.submit(one.order)
         said = await self._remote.run(call, timeout=SUBMIT_S, folder=one.order.folder)
@@ -157,7 +157,7 @@ class SiteCommands:
     async def see(self, batch: Windows) -> Any:  # noqa: ANN401 - what it is, only the batch system knows
         """Read the free nodes; concurrent callers share one answer."""
         calls = [self._remote.run(one, timeout=_LOOK_S, ask=True) for one in batch.looks]
-        # A large cluster has much to say, and others wait for this thread.
+        # The listing of a large cluster is long, and other work waits for this thread.
         return await anyio.to_thread.run_sync(batch.seen, await asyncio.gather(*calls))
 
     async def trial(self, batch: Windows, order: BatchOrder) -> float:
@@ -165,7 +165,7 @@ class SiteCommands:
         return batch.tried(await self._remote.run(batch.trial(order), timeout=_LOOK_S))
 
     def refusal(self, one: Submission, told: str) -> BatchError:
-        """Understand what a step said that never came to be."""
+        """Interpret the error of a step that never began."""
         try:
             self._adapter(one.batch).submitted(Output(1, "", told))
         except BatchError as error:
@@ -173,14 +173,14 @@ class SiteCommands:
         return BatchError(told)
 
     async def listing(self, name: str) -> dict[str, list[BatchItem]]:
-        """List all that a batch system has of ours, by key."""
+        """List all our jobs in a batch system, by key."""
         batch = self._adapter(name)
         return _by_key(batch.listed(await self._remote.run(batch.listing(), timeout=_LIST_S)))
 
     async def history(
         self, name: str, mine: Iterable[Submission], found: Mapping[str, list[BatchItem]]
     ) -> dict[str, list[BatchItem]]:
-        """Ask for what has ended, if something is not listed that should be somewhere."""
+        """Read the history, if a submission is missing from the listing."""
         missing = [one for one in mine if not one.asking and _lacks(one, found.get(one.key, ()))]
         if not missing:
             return {}

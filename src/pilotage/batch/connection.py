@@ -212,7 +212,7 @@ class SiteConnection:
 
     @contextlib.asynccontextmanager
     async def once(self) -> AsyncIterator[LoginHelper]:
-        """Have a connection within the block, or an error that says why there is none."""
+        """Connect within the block; raise why if that fails."""
         await self.shell.connect()
         async with self._boot.begin(self.shell, self._hear) as helper:
             self.hello, self._helper = helper.hello, helper
@@ -234,7 +234,7 @@ class SiteConnection:
         self.trouble = f"{error}; {hint}" if hint else str(error)
 
     def _doubt(self) -> None:
-        """Find out whether the program still answers; let go of it if it does not."""
+        """Check whether the program still answers; drop the connection if it does not."""
         if self._helper and (self._doubts is None or self._doubts.done()):
             self._doubts = asyncio.create_task(_prove(self._helper))
 
@@ -247,7 +247,7 @@ async def _prove(helper: LoginHelper) -> None:
 
 
 def _program(call: BatchCommand) -> str:
-    """Return the name of the program that a call is of."""
+    """Return the name of the program of a command."""
     words = (word for word in call.argv if word != "env" and not word.startswith("-"))
     return next(words, call.argv[0])
 

@@ -29,7 +29,7 @@ _LOOK_S = 0.25
 _RESTART = backoff.fixed(30.0)
 _log = logging.getLogger("pilotage.batch")
 
-#: What is done at a site while there is a driver for it.
+#: The work at a site while it has a driver.
 Work = Callable[[str, SubmissionDriver, Tunnels], Awaitable[None]]
 
 
@@ -74,7 +74,7 @@ class SiteConnections:
         await work(name, driver, Tunnels(remote, state / "doors" / f"{name}.json"))
 
     async def show(self) -> None:
-        """Write down how sites are, where commands look for it."""
+        """Record the state of the sites in the store."""
         shown: dict[str, tuple[str, float]] = {}
         while True:
             now = self._project.clock.now()

@@ -25,7 +25,7 @@ from pilotage.data.stage.push import Pusher
 
 
 class SiteStaging:
-    """Sees to the data of all jobs of a site."""
+    """Stages and serves the data of all jobs of a site."""
 
     def __init__(
         self, remote: SiteConnection, tunnels: Tunnels, state: Path, digests: Digests,
@@ -56,7 +56,7 @@ class SiteStaging:
         return bool(found and (one.outputs or one.optional))
 
     async def bring(self, one: BatchJob) -> None:
-        """Have all that a job reads at the site, or ready to be mounted there."""
+        """Stage the inputs of a job to the site, or serve them to be mounted there."""
         files = await anyio.to_thread.run_sync(job.wanted, one)
         pusher = await self._push()
         if one.spec.data == "mounted":
@@ -70,29 +70,29 @@ class SiteStaging:
     async def shaped(self, one: BatchJob) -> None:
         """Do nothing: what a job runs is written when it is ordered."""
 
-    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
+    async def home(self, one: BatchJob, folders: ItemFolder, found: dict[str, Any]) -> None:
         """Fetch the outputs of a job, verified by its evidence."""
         if one.spec.data == "mounted":
             await self._exports.close(self._name(one))
             await anyio.to_thread.run_sync(self._publish, one, found)
             return
         if self._puller is None:
-            self._puller = Puller(self._remote, room.root)
-        await self._puller.fetch(job.homeward(one, room, found))
+            self._puller = Puller(self._remote, folders.root)
+        await self._puller.fetch(job.homeward(one, folders, found))
 
     async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
         """Fetch what jobs have written so far."""
         await self._streams.bring(some)
 
     async def leave(self, one: BatchJob) -> None:
-        """Serve nothing any more for a job."""
-        # Also what an earlier process served: that is not known of the guest any more.
+        """Stop serving data to a job."""
+        # Also exports of an earlier process, which the job does not record.
         if one.spec.data == "mounted":
             await self._exports.close(self._name(one))
             await anyio.to_thread.run_sync(remove, self._folder(one))
 
     async def close(self) -> None:
-        """Give up what is on its way."""
+        """Stop all transfers."""
         for one in (self._pusher, self._puller):
             if one is not None:
                 await one.close()
@@ -130,7 +130,7 @@ class SiteStaging:
         }  # fmt: skip
 
     def _publish(self, one: BatchJob, found: dict[str, Any]) -> None:
-        """Put what a job has left into its place, each file at once.
+        """Move the outputs of a job to their places, each file atomically.
 
         It also stays at the site until the end of the job is on disk: after an earlier crash, all
         of this is done again.

@@ -241,7 +241,7 @@ class SubmissionDriver:
         except BatchError as error:
             await self._refused(one, str(error), final=error.final)
         except errors.Unsure as error:
-            await self._refused(one, f"it is not known whether it was submitted: {error}")
+            await self._refused(one, f"it may have been submitted: {error}")
         except errors.PilotageError as error:
             await self._refused(one, f"it could not be submitted: {error}")
         else:
@@ -431,7 +431,7 @@ class SubmissionDriver:
                 # A failed listing is evidence of nothing.
                 self.note_trouble(name, str(error))
             except (LookupError, TypeError, ValueError) as error:
-                self.note_trouble(name, f"the answer of the site is not understood: {error!r}")
+                self.note_trouble(name, f"the site's answer is not understood: {error!r}")
             else:
                 self._failed.discard(name)
                 self.note_trouble(name, "")

@@ -35,7 +35,7 @@ def place(site: SiteSettings, state: Path) -> str:
 
 
 def identity(state: Path) -> str:
-    """Read the name that a project has among all, and give it one if need be."""
+    """Return the unique name of a project; create it if there is none."""
     file = state / _IDENTITY
     if not file.exists():
         with contextlib.suppress(FileExistsError):
@@ -44,7 +44,7 @@ def identity(state: Path) -> str:
 
 
 def write(root: Path, name: str, site: SiteSettings) -> Path:
-    """Write the file of a new site; one that is there stays as it is."""
+    """Write the file of a new site; never overwrite one."""
     model.check(name, site)
     return SITES.create(root, name, text(name, site))
 

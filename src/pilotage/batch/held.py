@@ -22,7 +22,7 @@ class HeldJobs:
     """Jobs of one site."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        """Take what is called when there is something to record."""
+        """Call `changed` when there is something to record."""
         self._changed = changed
         self.jobs: dict[Attempt, BatchJob] = {}
         #: Where each attempt is out.

@@ -47,7 +47,7 @@ class BatchJob(msgspec.Struct):
     image: dict[str, Any] | None = None
     #: The folder at the site that it runs in, if that is there already: then no path of it moves.
     folder: str = ""
-    #: The shape that it has got, if it had a choice.
+    #: The size that was chosen for it, if it had a choice.
     fit: Fit | None = None
     #: Texts by name that its order brings to the folder of its attempt, which it then runs in.
     files: dict[str, str] = {}
@@ -86,7 +86,7 @@ def wanted(job: BatchJob) -> list[str]:
         place = template.place(pattern, values, base)
         found = sorted(launch.fitting(place, base)) if glob.has_magic(place) else [place]
         if not found:
-            raise errors.NotFound(f"no input is there that fits {text.show(pattern)}")
+            raise errors.NotFound(f"no input matches {text.show(pattern)}")
         paths += found
     files: dict[str, None] = {}
     for path in paths:
@@ -97,7 +97,7 @@ def wanted(job: BatchJob) -> list[str]:
 
 
 def check(job: BatchJob, paths: Iterable[str]) -> None:
-    """Refuse files that are not for whose job it is: beyond the project, or hidden in it."""
+    """Refuse files that the owner of a job may not name: outside the project, or hidden in it."""
     if not job.bounds:
         return
     top = os.path.realpath(job.bounds)
@@ -113,7 +113,7 @@ def check(job: BatchJob, paths: Iterable[str]) -> None:
 
 
 def _program(spec: model.JobSpec, base: str) -> str:
-    """Name the program of a job if that is a file of the project; it comes along."""
+    """Return the program of a job if that is a file of the project; it is staged, too."""
     first = spec.recipe.argv[0] if isinstance(spec.recipe, model.Command) else ""
     path = first.replace("{base}", base)
     return path if path.startswith(f"{base}/") and os.path.isfile(path) else ""
@@ -133,7 +133,7 @@ def _walk(path: str, files: dict[str, None]) -> None:
 
 
 def shape(job: BatchJob, fit: Fit) -> None:
-    """Give a job the shape that was chosen for it; from now on it is the only one that it has."""
+    """Set the size that was chosen for a job; it has no other from now on."""
     asked, needs = job.spec.allocation, job.spec.resources
     job.spec = msgspec.structs.replace(
         job.spec,
@@ -199,7 +199,7 @@ class JobFolders(Protocol):
 
 
 def relative(path: str, base: str) -> str:
-    """Name a file within the folder that stands for the project's."""
+    """Return the path of a file within the copy of the project's folder."""
     start = base.rstrip("/") + "/"
     if path.startswith(start):
         return path.removeprefix(start)
@@ -215,7 +215,7 @@ def prepare(
     python: str,
     sandbox: Sandbox | None,
 ) -> launch.Prepared:
-    """Fill a job in for where it runs, and note which paths here its outputs have."""
+    """Return the launch of a job at the site, and note the local paths of its outputs."""
     there = msgspec.structs.replace(
         job.binding,
         path=area.there(job.binding.path, job.base) if job.binding.path else "",
@@ -247,35 +247,35 @@ def prepare(
 
 
 def order(
-    job: BatchJob, room: ItemFolder, site: SiteSettings, place: launch.LaunchContext
+    job: BatchJob, folders: ItemFolder, site: SiteSettings, place: launch.LaunchContext
 ) -> dict[str, Any]:
     """Write the order of a job as its program at the site reads it."""
     sandbox = Sandbox(kind=site.container, image=job.spec.image) if job.spec.image else None
-    prepared = prepare(job, room, place, python=site.python, sandbox=sandbox)
+    prepared = prepare(job, folders, place, python=site.python, sandbox=sandbox)
     started = _told(msgspec.to_builtins(prepared.launch), job.spec)
     started = _parallel(started, job.spec, site)
     if not started["cwd"]:
         # The folder of its worker; what is on the node itself may be small.
-        started["scratch"] = f"{room.folder}/scratch"
+        started["scratch"] = f"{folders.folder}/scratch"
     if job.files:
-        started = {**started, "files": {**started["files"], **job.files}, "cwd": room.run}
+        started = {**started, "files": {**started["files"], **job.files}, "cwd": folders.run}
     if job.folder:
         started = _writing(started, job.folder)
     elif not job.mount:
         used = bool(job.inputs or job.outputs or job.optional)
-        started = shown(started, room.data, used=used)
+        started = shown(started, folders.data, used=used)
     return {
         "launch": started,
         "outputs": prepared.outputs,
         "optional": prepared.optional,
-        "inputs": [] if job.mount else inputs(job, room),
-        "mount": {**job.mount, "path": room.data} if job.mount else None,
+        "inputs": [] if job.mount else inputs(job, folders),
+        "mount": {**job.mount, "path": folders.data} if job.mount else None,
         "image": job.image,
     }  # fmt: skip
 
 
 def inputs(job: BatchJob, area: JobFolders) -> list[dict[str, Any]]:
-    """Return which content a job reads, and where it looks for it."""
+    """Return the contents that a job reads, and their paths at the site."""
     return [
         {"path": area.there(path, job.base), "sha256": one.sha256, "mode": _mode(path)}
         for path, one in job.inputs.items()
@@ -283,12 +283,12 @@ def inputs(job: BatchJob, area: JobFolders) -> list[dict[str, Any]]:
 
 
 def _mode(path: str) -> int:
-    """Let what is a program here be one there."""
+    """Return the mode of a file at the site: executable if it is so here."""
     return 0o755 if os.access(path, os.X_OK) else 0o644
 
 
 def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
-    """Let paths below the project mean the same below the folder that stands for it."""
+    """Map paths below the project to the copy of its folder."""
 
     def moved(path: str) -> str:
         return data + path.removeprefix(base) if f"{path}/".startswith(f"{base}/") else path
@@ -314,7 +314,7 @@ def _here(paths: Mapping[str, str], area: JobFolders, base: str) -> dict[str, st
 
 
 def _parallel(started: dict[str, Any], spec: model.JobSpec, site: SiteSettings) -> dict[str, Any]:
-    """Put what starts the tasks of a parallel job before its program."""
+    """Prefix the program of a parallel job with the launcher of its tasks."""
     asked = spec.allocation
     tasks = asked.nodes * asked.tasks
     match asked.launcher or (site.launcher if tasks > 1 else "none"):

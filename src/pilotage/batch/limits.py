@@ -13,7 +13,7 @@ from pilotage.base.clock import Clock, WallClock, dice
 
 
 class RateLimit:
-    """Turns that come at a rate, a second's worth of them at once."""
+    """Limits calls to a rate; one second's worth may come at once."""
 
     def __init__(self, rate: float) -> None:
         """Take turns in a second."""
@@ -31,7 +31,7 @@ class RateLimit:
 
 
 class CircuitBreaker:
-    """Lets nothing pass after failures in a row, but for a trial now and then."""
+    """Blocks calls after failures in a row, except for a trial now and then."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class CircuitBreaker:
         first: float = 5.0,
         longest: float = 300.0,
     ) -> None:
-        """Take the failures in a row that are borne, the first pause and the longest."""
+        """Take the number of failures that open it, the first pause and the longest."""
         self._chance = chance
         self._most, self._first, self._longest = most, first, longest
         #: Failures in a row.

@@ -58,7 +58,7 @@ class LoginHelper:
     def __init__(
         self, name: str, process: Process, wire: HelperLink, complaints: asyncio.Task[str]
     ) -> None:
-        """Take the process and its two ways of speaking."""
+        """Take the process and its link."""
         self._name = name
         self._process = process
         self._wire = wire
@@ -67,7 +67,7 @@ class LoginHelper:
         self.hello = HelperInfo()
 
     async def ask(self, op: str, values: dict[str, Any], patience: float) -> dict[str, Any]:
-        """Ask it something; see `HelperLink.ask`."""
+        """Send a request; see `HelperLink.ask`."""
         return await self._wire.ask(op, values, patience)
 
     async def greet(self) -> None:
@@ -75,7 +75,7 @@ class LoginHelper:
         try:
             self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), HelperInfo)
         except msgspec.ValidationError as error:
-            words = f"what it says of itself is not understood: {error}"
+            words = f"its greeting is not understood: {error}"
             raise _ended(self._name, words) from error
         except errors.Unsure as error:
             if not self._listening.done():
@@ -151,7 +151,7 @@ class HelperStart:
                     process.stdin.write(self._program)
                     await process.stdin.drain()
         except TimeoutError:
-            message = f"nothing was heard within {_BOOT_S:g} s"
+            message = f"no answer within {_BOOT_S:g} s"
             raise _ended(self._name, message) from None
         except OSError:
             word = ""
@@ -169,7 +169,7 @@ async def _sign(stream: StreamReader) -> tuple[str, str]:
         try:
             line = await stream.readline()
         except ValueError:
-            return "", "it prints a line without end before it is asked for anything"
+            return "", "its login shell prints a line without end"
         if found := _SIGN.fullmatch(line):
             return found[1].decode(), (found[2] or b"").decode(errors="replace")
         if not line:
@@ -192,7 +192,7 @@ def _ended(name: str, words: str) -> errors.PilotageError:
 
 
 async def _end(process: Process) -> None:
-    """Give it a little time to end, then none.
+    """Wait a little for the end of the process, then kill it.
 
     What it left at the site may hold its pipes open, so the end of those is not waited for.
     """
@@ -265,7 +265,7 @@ class HelperLink:
             self._asked.pop(number, None)
 
     async def listen(self) -> None:
-        """Take in what comes until the other side has ended."""
+        """Receive frames until the other side has ended."""
         try:
             while frame := await unpack(self._reader):
                 self._take(frame)
@@ -293,7 +293,7 @@ class HelperLink:
         elif isinstance(found := frame.get("ok", {}), dict):
             answer.set_result(found)
         else:
-            answer.set_exception(errors.Unsure(f"{self._name} gives an answer that is none"))
+            answer.set_exception(errors.Unsure(f"{self._name} sends an invalid answer"))
 
 
 def pack(value: dict[str, Any]) -> bytes:
@@ -315,9 +315,9 @@ async def unpack(reader: StreamReader) -> dict[str, Any] | None:
     except (asyncio.IncompleteReadError, OSError):
         return None
     except (ValueError, RecursionError) as error:
-        raise errors.Unavailable(f"what arrives is no frame: {error}") from error
+        raise errors.Unavailable(f"invalid frame: {error}") from error
     if not isinstance(frame, dict):
-        raise errors.Unavailable("what arrives is no frame: it is no object")
+        raise errors.Unavailable("invalid frame: not an object")
     return frame
 
 
@@ -325,12 +325,12 @@ def _news(told: object) -> list[dict[str, Any]]:
     """Check unsolicited messages: the other end is not trusted."""
     found: list[Any] = told if isinstance(told, list) else [told]
     if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found):
-        raise errors.Unavailable("what arrives is no news")
+        raise errors.Unavailable("invalid news")
     return found
 
 
 def _stray(data: bytes) -> errors.Unavailable:
-    """Understand text in place of a frame: a program that could not even begin."""
+    """Return the error for text in place of a frame: the program could not start."""
     words = data.decode(errors="replace").partition("\n")[0]
     return errors.Unavailable(words.removeprefix("bad "))
 

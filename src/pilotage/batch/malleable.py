@@ -72,7 +72,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bounded(ask: SizeRange, bounds: QueueBounds) -> SizeRange:
-    """Leave away of a range what a queue never gives; what does not fit at all stays as it is."""
+    """Limit a range to the bounds of a queue; one that does not fit at all stays as it is."""
     nodes = min(ask.nodes_most, bounds.nodes)
     time = min(ask.time_most, _minutes(bounds.time) - ask.longer)
     if nodes < ask.nodes_least or time < ask.time_least or nodes * time < ask.work:
@@ -81,7 +81,7 @@ def bounded(ask: SizeRange, bounds: QueueBounds) -> SizeRange:
 
 
 def best(ask: SizeRange, gaps: Sequence[Gap], now: float, *, count: int = 1) -> list[Fit]:
-    """Name the shapes that are best, the best of them first; none if nothing fits.
+    """Return the best sizes, the best first; none if nothing fits.
 
     Of several the last is one that starts later, if there is one: only the batch system
     knows for certain what starts at once.
@@ -137,7 +137,7 @@ def _at(ask: SizeRange, gaps: Iterable[Gap], start: float, now: float) -> list[F
 
 
 def _later(ask: SizeRange, gaps: Sequence[Gap], now: float) -> Fit | None:
-    """Find what has the work done soonest, or starts soonest."""
+    """Find the size that ends the work soonest, or starts soonest."""
     best: tuple[float, Fit] | None = None
     for start in _starts(gaps, now):
         if best and start + ask.time_least >= best[0]:
@@ -178,9 +178,9 @@ def _fit(nodes: int, time: float, start: float, now: float) -> Fit:
 
 
 def book(gaps: Sequence[Gap], fit: Fit, longer: float) -> list[Gap]:
-    """Return what is left of gaps when a shape has its place in them, the tightest that there is.
+    """Return what is left of gaps after a size took the tightest one that it fits.
 
-    Who is asked for next must not count on the same nodes.
+    The next job must not count on the same nodes.
     """
     if fit.start is None or fit.time is None:
         return list(gaps)

@@ -11,7 +11,7 @@ import msgspec
 from pilotage.base import errors, toml, units
 from pilotage.batch.system import known, plugin
 
-#: What the file of a site was once told that gives pilots by a process of its own.
+#: A value of `batch` in earlier versions, for a site with a factory of pilots.
 _FACTORY = "factory"
 #: What sites and hubs may be called.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
@@ -81,7 +81,7 @@ class SiteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     per_second: float = 50.0
     #: Time between two listings while something is there.
     poll: str = "10s"
-    #: After doubt about a submission: so long apart must two good listings be without it.
+    #: Time between two listings without a submission in doubt before it is resubmitted.
     settle: str = "30s"
     #: Bytes of inputs that are kept at the site, such as `"100G"`; empty means without bound.
     cache: str = ""

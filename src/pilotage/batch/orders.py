@@ -25,12 +25,12 @@ from pilotage.batch.system import known
 from pilotage.batch.system.model import BatchError, BatchOrder, Windows
 from pilotage.job.model import JobSpec, Shape
 
-#: A batch job has so much longer than its payload, in seconds: the evidence must be written.
+#: Seconds that a batch job has beyond its payload, to write the evidence.
 LONGER_S = 60.0
 
 
 def groups(jobs: Iterable[BatchJob], site: SiteSettings) -> Iterator[list[BatchJob]]:
-    """Put jobs together that ask for the same, as many as go into one array."""
+    """Group jobs with equal requests, up to the size of an array."""
     alike: dict[Any, list[BatchJob]] = {}
     for one in jobs:
         spec = one.spec
@@ -66,7 +66,7 @@ def check(spec: JobSpec, name: str, site: SiteSettings) -> None:
     for what, wanted, most in bounds:
         if most and wanted > most:
             message = f"the site {name} gives a job at most {max(0, most)} {what}, not {wanted}"
-            raise errors.Denied(message, hint=f"sites/{name}.toml says what it has")
+            raise errors.Denied(message, hint=f"sites/{name}.toml sets these limits")
 
 
 def order_for(
@@ -100,7 +100,7 @@ _log = logging.getLogger("pilotage.batch")
 _LOOK_S, _BRIEF_S = 5.0, 1.0
 #: Shapes of a job that are tried, and trials that a look is good for.
 _SHAPES, _TRIALS = 3, 12
-#: What starts so much later than was thought, in seconds, counts as well as if it did not.
+#: A start at most this much later than expected, in seconds, counts as on time.
 _SLACK_S = 30.0
 #: Fields of an order that say which nodes can run it.
 _ALIKE = ("queue", "tasks", "cpus", "memory", "gpus", "constraint", "reservation", "extra",
@@ -162,7 +162,7 @@ class Fitting:
         return _told(spec, fit)
 
     def _ask(self, spec: JobSpec, bounds: QueueBounds) -> SizeRange:
-        """Return what a job may be; what it does not say of time is the site's or the queue's."""
+        """Return the sizes of a job; without a time of its own it has the site's or the queue's."""
         wanted, nodes, time = spec.allocation.shape, spec.allocation.nodes, spec.resources.time
         usual = self._site.defaults.time
         most = time or (units.seconds(usual) if usual else bounds.usual)
@@ -191,7 +191,7 @@ class Fitting:
                 look.at, look.batch = self._driver.steady(), batch
             except (errors.PilotageError, BatchError) as error:
                 _log.warning(
-                    "site %s: what is free is not known: %s", self._driver.remote.name, error
+                    "site %s: the free capacity is unknown: %s", self._driver.remote.name, error
                 )
         return look
 
@@ -221,7 +221,7 @@ class Fitting:
     async def _proved(
         self, look: _Look, order: BatchOrder, ask: SizeRange, fits: Sequence[Fit], now: float
     ) -> Fit:
-        """Choose the first shape that starts as is thought, or else the one that starts first.
+        """Choose the first size that starts as expected, or else the one that starts first.
 
         Of later starts only the listings are known, and if others wait the batch
         system does not tell of gaps: then it is asked only whether it takes an order at all.

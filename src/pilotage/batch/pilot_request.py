@@ -49,7 +49,7 @@ class PilotRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.cpus < 1 or self.gpus < 0:
             raise errors.UsageError("a pilot has at least one core")
         if memory is not None and memory < 1:
-            raise errors.UsageError(f"{memory} bytes are no amount of memory")
+            raise errors.UsageError(f"{memory} bytes is too little memory")
         for word in (self.queue, self.account):
             if word.startswith("-") or any(one.isspace() or not one.isprintable() for one in word):
                 raise errors.UsageError(f"{word!r} is not one word")

@@ -43,7 +43,7 @@ _FOLLOW_S = 1.0
 _HEED_S = 0.2
 
 
-#: What one job may name or say that cannot be: it must not keep others from being submitted.
+#: Errors of one job: they must not keep others from being submitted.
 ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 _AGAIN_S = 5.0
 #: An empty item of an order: nothing to run.
@@ -138,7 +138,7 @@ class BatchPlace:
     async def _batch_jobs(
         self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
     ) -> list[BatchJob]:
-        # What others submit runs elsewhere, and must not lay hands on files of this machine.
+        # Jobs of other users run elsewhere, and must not read files of this machine.
         bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
         # Steps of flows have folders of their own; without one there is nothing to ask.
         may = [one.job for one in claims if one.job in bounds and specs[one.spec].cwd]
@@ -155,10 +155,10 @@ class BatchPlace:
             made.append(BatchJob(claim, spec, binding, base, bounds.get(claim.job, ""), own))
         return made
 
-    def _adopt(self, one: BatchJob, room: ItemFolder) -> None:
+    def _adopt(self, one: BatchJob, folders: ItemFolder) -> None:
         """Recompute the outputs of a job that an earlier process submitted."""
         try:
-            job.order(one, room, self._site, self._launch)
+            job.order(one, folders, self._site, self._launch)
         except ODD as error:
             _log.warning("job %s: its outputs cannot be named any more: %s", one.key, error)
 
@@ -244,7 +244,7 @@ class BatchPlace:
         error = task.exception()
         if error is None:
             return task.result()
-        _log.error("job %s: its data cannot be brought", one.key, exc_info=error)
+        _log.error("job %s: its data cannot be sent", one.key, exc_info=error)
         self._held.finish(
             one,
             retry.AttemptEnd(ok=False, message=f"cannot start: {error!r}", cause=Cause.NOT_STARTED),
@@ -305,8 +305,8 @@ class BatchPlace:
         for one in jobs:
             try:
                 orders.check(one.spec, self._name, self._site)
-                room = ItemFolder(root, key, len(ready))
-                items.append(job.order(one, room, self._site, self._launch))
+                folders = ItemFolder(root, key, len(ready))
+                items.append(job.order(one, folders, self._site, self._launch))
             except ODD as error:
                 self._held.finish(
                     one,
@@ -375,8 +375,8 @@ class BatchPlace:
                 items.append(_EMPTY)
                 continue
             try:
-                room = ItemFolder(one.root, key, place)
-                items.append(job.order(found, room, self._site, self._launch))
+                folders = ItemFolder(one.root, key, place)
+                items.append(job.order(found, folders, self._site, self._launch))
             except ODD as error:
                 self._held.finish(
                     found,
@@ -422,12 +422,12 @@ class BatchPlace:
         else:
             self._beside.start(self._close(found, ItemFolder(one.root, one.key, work.place), end))
 
-    async def _close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> None:
+    async def _close(self, one: BatchJob, folders: ItemFolder, end: TaskEnd) -> None:
         try:
-            closed = await self._results.close(one, room, end)
+            closed = await self._results.close(one, folders, end)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
             # A job whose end is not recorded would stay for ever without a reason.
-            _log.exception("job %s: what it left cannot be seen to", one.key)
+            _log.exception("job %s: its results cannot be fetched", one.key)
             message = f"its results cannot be brought back: {error!r}"
             closed = retry.AttemptEnd(ok=False, message=message, cause=Cause.LOST)
         self._held.finish(one, closed)

@@ -24,7 +24,7 @@ def number(db: Db, site: str) -> int:
 
 
 def show(db: Db, site: str, trouble: str, since: float, facts: str, now: float) -> None:
-    """Write down how a site is."""
+    """Record the state of a site."""
     db.run("site_show", name=site, trouble=trouble, since=since, facts=facts, now=now)
 
 
@@ -44,9 +44,9 @@ def ask(db: Db, site: str, asked: str, *, by: str, why: str, now: float) -> None
 
 
 def stand(db: Db, site: str, way: Literal["batch", "agent"]) -> bool:
-    """Let the name of a site stand for one thing; say whether it does.
+    """Reserve the name of a site for one kind of site; return whether that succeeded.
 
-    What came first keeps the name: jobs of the one must not be taken for jobs of the other.
+    The first keeps the name: jobs of the one must not be taken for jobs of the other.
     """
     if not db.value("site_way", name=site):
         db.run("site_stand", name=site, way=way)

@@ -133,7 +133,7 @@ class JobStaging(Protocol):
     async def shaped(self, one: BatchJob) -> None:
         """Note that a job has got its size: its program may depend on it."""
 
-    async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
+    async def home(self, one: BatchJob, folders: ItemFolder, found: dict[str, Any]) -> None:
         """Fetch the outputs of a job."""
 
     async def logs(self, some: Sequence[tuple[BatchJob, ItemFolder]]) -> None:
@@ -155,12 +155,12 @@ class ResultFetcher:
         self._data = data
         self._progress = progress
 
-    async def close(self, one: BatchJob, room: ItemFolder, end: TaskEnd) -> retry.AttemptEnd:
+    async def close(self, one: BatchJob, folders: ItemFolder, end: TaskEnd) -> retry.AttemptEnd:
         """Fetch the outputs of a job, and return what its end means."""
         verdict = judge(one, end, self._held.stops.get(one.attempt, ""))
         if end.evidence is None:
             return verdict
-        work = self._home(one, room, end.evidence, verdict)
+        work = self._home(one, folders, end.evidence, verdict)
         if (found := await self._held.while_wanted(one, work)) is not None:
             return found
         return self._cancelled(one, verdict)
@@ -175,12 +175,16 @@ class ResultFetcher:
         )
 
     async def _home(
-        self, one: BatchJob, room: ItemFolder, evidence: dict[str, Any], verdict: retry.AttemptEnd
+        self,
+        one: BatchJob,
+        folders: ItemFolder,
+        evidence: dict[str, Any],
+        verdict: retry.AttemptEnd,
     ) -> retry.AttemptEnd:
         while True:
             try:
                 await self._remote.ready()
-                await self._fetch(one, room, evidence, verdict)
+                await self._fetch(one, folders, evidence, verdict)
             except errors.Unavailable as error:
                 if one.attempt in self._held.stops:
                     return self._cancelled(one, verdict)
@@ -199,12 +203,16 @@ class ResultFetcher:
                 return verdict
 
     async def _fetch(
-        self, one: BatchJob, room: ItemFolder, evidence: dict[str, Any], verdict: retry.AttemptEnd
+        self,
+        one: BatchJob,
+        folders: ItemFolder,
+        evidence: dict[str, Any],
+        verdict: retry.AttemptEnd,
     ) -> None:
-        await self._data.logs([(one, room)])
+        await self._data.logs([(one, folders)])
         left = evidence.get("outputs") or {}
         if verdict.ok and not verdict.missing and await self._data.leaves(one, left):
             await self._progress.progress([one.attempt], State.STAGING_OUT)
             crash.point("site.staging_out")
-            await self._data.home(one, room, left)
+            await self._data.home(one, folders, left)
             crash.point("site.home")

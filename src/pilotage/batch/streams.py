@@ -40,23 +40,23 @@ class Streams:
         self, some: list[tuple[BatchJob, ItemFolder]]
     ) -> list[tuple[BatchJob, ItemFolder]]:
         """Bring the next piece of each; return those of which there may be more."""
-        streams = [(one, room, name) for one, room in some for name in _STREAMS]
+        streams = [(one, folders, name) for one, folders in some for name in _STREAMS]
         sizes = [_size(self._file(one, name)) for one, _, name in streams]
         most = _AT_ONCE // len(some)
         wanted = [
-            [f"{room.run}/{name}", at, max(0, min(most, _MOST - at))]
-            for (_, room, name), at in zip(streams, sizes, strict=True)
+            [f"{folders.run}/{name}", at, max(0, min(most, _MOST - at))]
+            for (_, folders, name), at in zip(streams, sizes, strict=True)
         ]
         tails = (await self._remote.call("tails", files=wanted))["tails"]
 
         def write() -> list[tuple[BatchJob, ItemFolder]]:
             again = {}
-            for (one, room, name), at, data in zip(streams, sizes, tails, strict=True):
+            for (one, folders, name), at, data in zip(streams, sizes, tails, strict=True):
                 if data and at < _MOST:
                     output.write(self._jobs, one.claim.job, one.claim.attempt, name, at, data)
                     # On a full disk, to ask again would never end.
                     if _size(self._file(one, name)) >= at + most:
-                        again[one.attempt] = (one, room)
+                        again[one.attempt] = (one, folders)
             return list(again.values())
 
         return await anyio.to_thread.run_sync(write)

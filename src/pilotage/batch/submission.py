@@ -25,7 +25,7 @@ _PART = re.compile(r"[_.][0-9]+$", re.ASCII)
 
 
 def new_key() -> str:
-    """Make a name that nothing else has: 15 letters and digits, which every batch system takes."""
+    """Return a unique name: 15 letters and digits, which every batch system accepts."""
     return "pl" + "".join(secrets.choice(_LETTERS) for _ in range(13))
 
 
@@ -52,7 +52,7 @@ class ArrayTask(msgspec.Struct):
     #: The last sign of life of one that no listing shows, and when it was new.
     pulse: int = 0
     pulse_since: float = 0.0
-    #: What the batch system says of it while it waits there.
+    #: The reason that the batch system gives while it waits there.
     words: str = ""
     #: Whether its end was requested.
     stopping: bool = False
@@ -102,7 +102,7 @@ class Submission(msgspec.Struct):
         return self.order.folder.removesuffix(f"/s/{self.key}")
 
     def say(self, site: str, words: str) -> str:
-        """Return where it waits, and what is said of that."""
+        """Return where it waits, and the reason if there is one."""
         job = f"{self.batch} job {self.number}" if self.number else f"a {self.batch} job"
         name = f"{job} at {site}" if self.known else ""
         return ": ".join(part for part in (name, words) if part)

@@ -189,7 +189,7 @@ class _Walk:
 
 def _no_way(shell: SshShell, error: errors.PilotageError) -> list[CheckResult]:
     """Distinguish an unreachable host, a changed host key and a refused login."""
-    trouble = shell.nest.trouble()
+    trouble = shell.files.trouble()
     words = _words(error)
     match trouble.kind if trouble else TroubleKind.OTHER:
         case TroubleKind.UNKNOWN_KEY | TroubleKind.CHANGED_KEY:

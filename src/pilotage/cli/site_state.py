@@ -55,7 +55,7 @@ async def _one(project: Project, one: SiteStatus) -> SiteStatus:
     shell = SshShell(one.name, site.host, project.state, settings=site.ssh_config)
     if await shell.alive():
         return msgspec.structs.replace(one, state="connected")
-    trouble = shell.nest.trouble()
+    trouble = shell.files.trouble()
     if trouble is None:
         return one
     words = f"{trouble.message}: {trouble.hint}" if trouble.hint else trouble.message

@@ -60,7 +60,7 @@ def prepare(
     owner: str = "",
     sandbox: Sandbox | None = None,
 ) -> Prepared:
-    """Fill in a job's templates and say which process to start."""
+    """Fill in the templates of a job, and return the process to start."""
     base = spec.base or place.base
     known = template.keywords(binding, base, job)
     params = template.parameters(spec, binding, known)
@@ -79,7 +79,7 @@ def prepare(
         stays = not spec.resources.gpus and not (sandbox and "folder.json" in process["files"])
         process |= where(process, folder, owner, sandbox, stays=stays)
     elif isinstance(spec.recipe, model.Workflow):
-        raise errors.BadRule("a workflow is no process", hint="its steps are")
+        raise errors.BadRule("a workflow is not a process", hint="run its steps instead")
     else:
         process = _process(place, spec, spec.recipe, known, params, folder)
         process["env"] |= _about(folder, job, attempt)
@@ -114,14 +114,14 @@ def objection(binding: model.Binding, on_change: model.OnChange) -> str:
 
 
 def declared(spec: model.JobSpec, binding: model.Binding, base: str, job: int) -> list[str]:
-    """Name the files that a job will or may write, as far as it says so."""
+    """List the declared outputs of a job, required and optional."""
     known = template.keywords(binding, spec.base or base, job)
     values = known | template.parameters(spec, binding, known)
     return [path for each in _outputs(spec, spec.base or base, values) for path in each.values()]
 
 
 def require_inputs(spec: model.JobSpec, binding: model.Binding, base: str, job: int) -> None:
-    """Complain of a declared input that is not here; a function's worker looks by itself."""
+    """Raise `NotFound` for a missing declared input; workers of functions check their own."""
     if not spec.inputs or isinstance(spec.recipe, model.Call) or spec.base not in ("", base):
         # Files of another project may be where only the job sees them.
         return
@@ -135,7 +135,7 @@ def require_inputs(spec: model.JobSpec, binding: model.Binding, base: str, job: 
 
 
 def fitting(pattern: str, base: str) -> Iterator[str]:
-    """Find files; signs in the name of the project's folder stand for themselves."""
+    """Find files by pattern; the name of the project's folder is taken literally."""
     top = f"{base}/" if pattern.startswith(f"{base}/") else ""
     return glob.iglob(glob.escape(top) + pattern[len(top) :], recursive=True)
 
@@ -351,7 +351,7 @@ _STAYING = frozenset({"none", "bubblewrap"})
 def where(
     process: dict[str, Any], folder: str, owner: str, sandbox: Sandbox | None, *, stays: bool
 ) -> dict[str, Any]:
-    """Return what is to be added to a process so that it is called in the right place."""
+    """Return what to add to a process so that a call runs in a worker, or by itself."""
     if stays and (sandbox is None or sandbox.kind in _STAYING):
         return {"warm": kind(process, owner, sandbox)}
     # Such a sandbox shows nothing but the job's own folder.

@@ -21,7 +21,7 @@ class EndReason(StrEnum):
     MEMORY = "memory"
     #: It wrote more into its directory than it may and was killed.
     DISK = "disk"
-    #: Somebody asked for it to be stopped.
+    #: It was stopped on request.
     STOPPED = "stopped"
     #: No process came into being.
     NOT_STARTED = "not_started"

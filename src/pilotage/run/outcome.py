@@ -106,7 +106,7 @@ def classify(
         missing=missing,
         exit=ending.exit,
         signal=ending.signal,
-        # What a function raised is worth as much as what it returned.
+        # An exception of a function is kept as a result is.
         result=_result(ending),
     )
     usage = ending.usage
@@ -129,7 +129,7 @@ def _cause(reason: EndReason, *, ok: bool, missing: tuple[str, ...]) -> Cause:
 
 
 def _result(ending: Ending) -> str:
-    """Return what a function returned as JSON, and nothing if nothing is to be kept."""
+    """Return the result of a function as JSON, or empty."""
     found = ending.result
     if isinstance(found, msgspec.Raw):
         return bytes(found).decode()

@@ -10,7 +10,7 @@ from pilotage.base import durable
 from pilotage.job import moves
 
 _log = logging.getLogger("pilotage.pilot")
-#: So much of what a payload writes is kept.
+#: Bytes of the output of a payload that are kept.
 _MOST = 1 << 30
 
 

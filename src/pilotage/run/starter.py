@@ -153,7 +153,7 @@ class Starter:
         raise errors.Unavailable(f"the starter does not start: {_last_words(self.lock)}")
 
     async def _leave(self, grace: float) -> None:
-        """Part from the starter; it writes down what was not acknowledged."""
+        """Disconnect from the starter; it writes down what was not acknowledged."""
         if not self.linger:
             for key in list(self._held):
                 await self.stop(key, "stopped together with its runner", grace)
@@ -168,7 +168,7 @@ class Starter:
             self._collect()
 
     async def _lose(self) -> list[Report]:
-        """Kill what a dead starter left behind, and tell what is known of it."""
+        """Kill the payloads of a dead starter, and return their endings."""
         await self._death()
         # Until it is collected, the number of the dead starter can mean no other session.
         await anyio.to_thread.run_sync(end_orphans, set(self._held), self._pid)
@@ -211,7 +211,7 @@ def _new_lock(state_dir: Path) -> Path:
 
 
 def _last_words(lock: Path) -> str:
-    """Read what a dead starter said; remove its lock and the folders of its workers."""
+    """Return the last output of a dead starter; remove its lock and the folders of its workers."""
     shutil.rmtree(f"{lock}.d", ignore_errors=True)
     try:
         words = lock.read_text(errors="replace")
@@ -281,7 +281,7 @@ def alive(lock: Path) -> bool:
 
 
 def end_orphans(keys: Collection[str], session: int | None = None) -> int:
-    """Kill whatever runs of these payloads; tell how many processes that were.
+    """Kill the processes of these payloads; return how many there were.
 
     A payload whose starter lives is no orphan, so that of another project with the same key is
     safe. All of `session` is killed too: it is the number of a starter that has died but is not

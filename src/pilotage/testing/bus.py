@@ -76,7 +76,7 @@ class _Receiver:
             self._queue.put(replace(message, again=True), back=True)
 
     def close(self) -> None:
-        """Let others have what was not acknowledged."""
+        """Return unacknowledged messages to the queue."""
         self._open = False
         for message in reversed(self._held.values()):
             self._queue.put(replace(message, again=True), back=True)

@@ -22,7 +22,7 @@ class ManualClock:
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until it was moved so far."""
+        """Wait until the clock was moved that far."""
         due = self._now + seconds
         while self._now < due:
             await self._moved.wait()

@@ -141,7 +141,7 @@ async def test_a_source_that_changes_while_it_is_copied_is_noticed(
     with places.KINDS[kind][0](tmp_path / kind) as place:
         place.put({"a": b"1" * 1000, "b": b"2"})
         found = await place.courier().look(f"{place.url}/")
-        carrier = place.courier()._carrier(url.parse(f"{place.url}/"), Credentials())
+        carrier = place.courier()._kind(url.parse(f"{place.url}/"), Credentials())
         real = carrier.fetch
 
         async def slow(base, items, folder):
@@ -160,7 +160,7 @@ async def test_a_result_that_changes_while_it_is_sent_is_not_published(here, tmp
     source = tmp_path / "out"
     source.mkdir()
     (source / "a").write_bytes(b"1" * 1000)
-    carrier = here.courier()._carrier(url.parse(here.url), Credentials())
+    carrier = here.courier()._kind(url.parse(here.url), Credentials())
     real = carrier.send
 
     async def busy(base, items, folder):

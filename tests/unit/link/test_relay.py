@@ -239,7 +239,7 @@ async def test_only_one_relay_serves_a_folder_and_not_one_that_all_may_write(tmp
             with pytest.raises(errors.AlreadyRunning):
                 await relay.watch(str(folder))
         folder.chmod(0o777)
-        with pytest.raises(errors.ConfigError, match="everybody"):
+        with pytest.raises(errors.ConfigError, match="all users"):
             await relay.watch(str(folder))
 
 

@@ -15,7 +15,7 @@ from pilotage.batch.shell.ssh import SshShell
 
 
 def choose(name: str, site: SiteSettings, state: Path) -> Shell:
-    """Return the way to a site; `state` is the state folder of the project."""
+    """Return the shell of a site; `state` is the state folder of the project."""
     if not site.host:
         return LocalShell()
     return SshShell(name, site.host, state, settings=site.ssh_config)
@@ -30,10 +30,10 @@ class LocalShell:
         self._home = os.path.expanduser("~")
 
     async def connect(self) -> None:
-        """Nothing is in the way."""
+        """Do nothing: there is no connection to make."""
 
     async def alive(self) -> bool:
-        """Do nothing: it always is."""
+        """Return True."""
         return True
 
     async def start(
@@ -54,4 +54,4 @@ class LocalShell:
         return port
 
     async def close(self) -> None:
-        """Nothing is to be let go of."""
+        """Do nothing: there is nothing to close."""

@@ -11,7 +11,7 @@ BUFFER = 1 << 20
 
 
 class Shell(Protocol):
-    """A way to a login node, or to this machine."""
+    """A shell on a login node, or on this machine."""
 
     @property
     def barred(self) -> bool:
@@ -19,7 +19,7 @@ class Shell(Protocol):
         ...
 
     async def connect(self) -> None:
-        """Have a connection; raise `Unavailable` or `Denied`, with what to do, if there is none."""
+        """Connect; raise `Unavailable` or `Denied`, with a hint, if that fails."""
         ...
 
     async def alive(self) -> bool:
@@ -40,5 +40,5 @@ class Shell(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of what was asked for; a connection that others may use stays."""
+        """Close forwarded ports; a connection that others may use stays."""
         ...

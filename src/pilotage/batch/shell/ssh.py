@@ -44,7 +44,7 @@ class SshShell:
         """Name the site and its host; `settings` is a file of `ssh`, else the user's own."""
         self.name = name
         self.host = host
-        self.nest = SshFiles(state, host, settings)
+        self.files = SshFiles(state, host, settings)
         self._trouble: ConnectionTrouble | None = None
         self._forwarded: set[int] = set()
 
@@ -56,15 +56,15 @@ class SshShell:
     # -- the connection --------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Have a connection: the one that is there, or a new one that asks no questions."""
+        """Use the present connection, or make a new one without asking questions."""
         async with self._alone():
             if not await self.alive():
                 await self._open()
         self._trouble = None
-        self.nest.note(None)
+        self.files.note(None)
 
     async def _open(self) -> None:
-        self.nest.clear()
+        self.files.clear()
         status, said = await _said(self._master(attended=False, stay=_STAY))
         if status == 0 and await self.alive():
             return
@@ -73,14 +73,14 @@ class SshShell:
             # `ssh` does not show what a jump host's says if the connection is to stay.
             _, said = await _said(self._glance())
             self._trouble = words.understand(said, self.host, self.name)
-        self.nest.note(self._trouble)
+        self.files.note(self._trouble)
         raise self._trouble.error()
 
     def login(self, stay: str) -> None:
         """Open the connection at the terminal, where `ssh` asks for what it needs."""
-        with self.nest.locking() as lock:
+        with self.files.locking() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.nest.clear()
+            self.files.clear()
             try:
                 status = subprocess.run(self._master(attended=True, stay=stay), check=False)
             except FileNotFoundError:
@@ -88,7 +88,7 @@ class SshShell:
         if status.returncode:
             message = f"not logged in to {self.host}"
             raise errors.Unavailable(message, hint="what `ssh` wrote says why")
-        self.nest.note(None)
+        self.files.note(None)
 
     async def logout(self) -> bool:
         """End the connection; return whether there was one."""
@@ -96,12 +96,12 @@ class SshShell:
             there = await self.alive()
             if there:
                 await self._control("exit")
-            self.nest.clear()
+            self.files.clear()
         return there
 
     async def alive(self) -> bool:
         """Return whether there is a connection, without making one."""
-        if not self.nest.occupied():
+        if not self.files.occupied():
             return False
         status, _, _ = await self._control("check")
         return status == 0
@@ -118,7 +118,7 @@ class SshShell:
         self, argv: Sequence[str], *, stdin: int = PIPE, stdout: int = PIPE, stderr: int = PIPE
     ) -> Process:
         """Start a program at the login node, and return once it has been started."""
-        with SshLog(self.nest.fifo()) as log:
+        with SshLog(self.files.fifo()) as log:
             command = [*self._channel("DEBUG1"), "-E", log.path, "--", self.host, shlex.join(argv)]
             process = await _spawn(command, stdin=stdin, stdout=stdout, stderr=stderr)
             if await log.says("master session id", process, _START_S):
@@ -142,18 +142,18 @@ class SshShell:
 
     def _master(self, *, attended: bool, stay: str) -> list[str]:
         """Write the call that makes the connection and goes to the background."""
-        settings = self.nest.settings(attended=attended)
+        settings = self.files.settings(attended=attended)
         options = [f"ControlPersist={stay}", "RemoteCommand=none", "ClearAllForwardings=yes"]
         options += [] if attended else ["LogLevel=ERROR"]
         given = [word for option in options for word in ("-o", option)]
         return [
-            "ssh", "-F", settings, "-M", "-S", self.nest.socket, "-N", "-f", "-T", *given,
+            "ssh", "-F", settings, "-M", "-S", self.files.socket, "-N", "-f", "-T", *given,
             "--", self.host,
         ]  # fmt: skip
 
     def _glance(self) -> list[str]:
         """Write the call that logs in and leaves at once."""
-        settings = self.nest.settings(attended=False)
+        settings = self.files.settings(attended=False)
         options = ("ControlPath=none", "RemoteCommand=none", "LogLevel=ERROR")
         given = [word for option in options for word in ("-o", option)]
         return ["ssh", "-F", settings, "-T", *given, "--", self.host, "exit"]
@@ -166,7 +166,7 @@ class SshShell:
         """
         options = ("ControlMaster=no", "BatchMode=yes", "ProxyCommand=false", f"LogLevel={level}")
         given = [word for option in options for word in ("-o", option)]
-        return ["ssh", "-F", "/dev/null", "-S", self.nest.socket, "-T", "-e", "none", *given]
+        return ["ssh", "-F", "/dev/null", "-S", self.files.socket, "-T", "-e", "none", *given]
 
     async def _control(self, verb: str, *more: str) -> tuple[int, str, str]:
         command = [*self._channel("ERROR"), "-O", verb, *more, "--", self.host]
@@ -181,7 +181,7 @@ class SshShell:
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Let one process at a time make or end the connection."""
-        with self.nest.locking() as lock:
+        with self.files.locking() as lock:
             left = _LOCK_S
             while True:
                 try:
@@ -263,7 +263,7 @@ class SshLog:
         os.unlink(self.path)
 
     async def says(self, sign: str, process: Process, patience: float) -> bool:
-        """Wait for a sign; say no if the process ends, or is silent for too long."""
+        """Wait for a message; return False if the process ends, or is silent for too long."""
         try:
             async with asyncio.timeout(patience):
                 # `Process.wait` would wait for its pipes, too, which others may hold open.
@@ -382,7 +382,7 @@ def _folder(state: Path, name: str) -> Path:
 
 
 def _ours(folder: Path) -> bool:
-    """Make a folder that only we may look into, and say whether sockets can be there."""
+    """Make a private folder; return whether sockets can be there."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.lstat()

@@ -62,7 +62,7 @@ _SIGNS: tuple[tuple[TroubleKind, str], ...] = (
         r"Control socket connect|stdio forwarding failed|Connection to \S+ closed",
     ),
 )
-#: What is said of each, and what to do.
+#: The message and the hint for each kind.
 _TOLD = {
     TroubleKind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
     TroubleKind.UNKNOWN_KEY: (
@@ -110,7 +110,7 @@ class ConnectionTrouble(msgspec.Struct, frozen=True):
 
 
 def understand(said: str, host: str, name: str) -> ConnectionTrouble:
-    """Read what `ssh` wrote when it ended without success."""
+    """Classify the error output of `ssh`."""
     found = ((kind, match) for kind, sign in _SIGNS if (match := re.search(sign, said)))
     kind, sign = next(found, (TroubleKind.OTHER, None))
     stranger = re.search(r"key is known for (\S+)|[Kk]ey for (\S+) has changed", said)

@@ -67,7 +67,7 @@ def _submit(order: BatchOrder) -> BatchCommand:
         step="steps",
     )
     if _SPECIAL.search(order.folder):
-        raise BatchError(f"{order.folder!r} cannot stand in an option of flux", final=True)
+        raise BatchError(f"{order.folder!r} cannot be used in an option of flux", final=True)
     script = f"{order.folder}/script.sh"
     common = (*_common(order), *_extra(order), *_identity(order))
     if order.nodes > 1:
@@ -107,7 +107,7 @@ def _extra(order: BatchOrder) -> Iterator[str]:
     for option in order.extra:
         found = _OPTION.fullmatch(option)
         if found is None or found["name"] in _RESERVED:
-            raise BatchError(f"extra: {option!r} is no option that may be given", final=True)
+            raise BatchError(f"extra: {option!r} is not an allowed option", final=True)
         yield option
 
 
@@ -156,7 +156,7 @@ def read(text: str) -> list[BatchItem]:
     try:
         found = msgspec.json.decode(text, type=_Jobs)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BatchError(f"flux jobs: this is no listing: {error}") from None
+        raise BatchError(f"flux jobs: not a listing: {error}") from None
     return [_item(job) for job in found.jobs if words.is_key(job.name)]
 
 

@@ -99,7 +99,7 @@ def _submit(order: BatchOrder) -> BatchCommand:
     """Have `qsub` read the script; what makes the job ours comes last among the options."""
     words.refuse(order, "Grid Engine", qos="qualities of service", step="steps")
     if _SPECIAL.search(order.folder):
-        raise BatchError(f"{order.folder!r} cannot stand in an option of qsub", final=True)
+        raise BatchError(f"{order.folder!r} cannot be used in an option of qsub", final=True)
     given = list(words.options(order, _OPTION, _RESERVED))
     environment = {one[0]: one[1] for one in given if len(one) == 2}.get("-pe")
     extra = [word for one in given if one[0] != "-pe" for word in one]

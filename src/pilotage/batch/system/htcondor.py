@@ -67,7 +67,7 @@ def _submit(order: BatchOrder) -> BatchCommand:
         step="steps",
     )
     if _SPECIAL.search(order.folder):
-        raise BatchError(f"{order.folder!r} cannot stand in a submit description", final=True)
+        raise BatchError(f"{order.folder!r} cannot be used in a submit description", final=True)
     lines = (*_resources(order), *_extra(order), *_identity(order), *_policy(order))
     text = "\n".join((*lines, f"queue {order.count}", ""))
     return BatchCommand(("condor_submit", "-terse", "-"), input=text)
@@ -89,10 +89,14 @@ def _extra(order: BatchOrder) -> Iterator[str]:
     for option in order.extra:
         found = _OPTION.fullmatch(option)
         if found is None or re.search(r"[$\\]", option):
-            raise BatchError(f"extra: {option!r} is no command of a description", final=True)
+            raise BatchError(
+                f"extra: {option!r} is not a command of a submit description", final=True
+            )
         bare = found["name"].lower().lstrip("+").removeprefix("my.").replace("_", "")
         if bare in _RESERVED or bare.startswith(_RESERVED_KINDS):
-            raise BatchError(f"extra: {option!r} is not for others to set", final=True)
+            raise BatchError(
+                f"extra: {option!r} is set by Pilotage and cannot be changed", final=True
+            )
         yield f"{found['name']} = {found['value'] or 'True'}"
 
 
@@ -134,7 +138,7 @@ def _expression(text: str) -> str:
         if depth < 0:
             break
     if depth or '"' in bare or not _EXPRESSION.fullmatch(text):
-        raise BatchError(f"constraint: {text!r} is no expression", final=True)
+        raise BatchError(f"constraint: {text!r} is not an expression", final=True)
     return text
 
 
@@ -233,7 +237,7 @@ def read(text: str) -> list[JobAd]:
         found = msgspec.json.decode(text, type=list[dict[str, Any]])
         return [_ad(one) for one in found if words.is_key(str(one.get("PilotageKey")))]
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BatchError(f"these are no ClassAds: {error}") from None
+        raise BatchError(f"not ClassAds: {error}") from None
 
 
 def _ad(raw: dict[str, Any]) -> JobAd:

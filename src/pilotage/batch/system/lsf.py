@@ -90,9 +90,9 @@ def _submit(order: BatchOrder) -> BatchCommand:
     """Have `bsub` read the script; what makes the job ours comes last among the options."""
     words.refuse(order, "LSF", step="steps")
     if _SPECIAL.search(order.folder):
-        raise BatchError(f"{order.folder!r} cannot stand in an option of bsub", final=True)
+        raise BatchError(f"{order.folder!r} cannot be used in an option of bsub", final=True)
     if _BRACKETS.search(order.constraint):
-        raise BatchError(f"constraint: {order.constraint!r} is no selection", final=True)
+        raise BatchError(f"constraint: {order.constraint!r} is not a selection", final=True)
     extra = (word for one in words.options(order, _OPTION, _RESERVED) for word in one)
     return BatchCommand(("bsub", *_resources(order), *extra, *_identity(order)), input=order.script)
 
@@ -162,7 +162,7 @@ def read(text: str) -> list[BatchItem]:
     try:
         found = msgspec.json.decode(rest.replace(f"\n{_NOTHING}", ""), type=_Listing, strict=False)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BatchError(f"bjobs: this is no listing: {error}") from None
+        raise BatchError(f"bjobs: not a listing: {error}") from None
     if found.command != "bjobs" or found.jobs != len(found.records):
         raise BatchError(f"bjobs: {len(found.records)} of {found.jobs} jobs are there")
     return [
@@ -181,7 +181,7 @@ def _item(record: LsfJob, key: str, now: float) -> BatchItem:
     place = _ID.fullmatch(record.jobid)
     index = (place["index"] if place else None) or record.jobindex or "0"
     if place is None or not index.isdecimal():
-        raise BatchError(f"bjobs: {record.jobid!r} is no id of a job")
+        raise BatchError(f"bjobs: {record.jobid!r} is not the id of a job")
     number = int(index)
     phase = _PHASES.get(record.stat, Phase.UNKNOWN)
     over = phase is Phase.OVER

@@ -130,7 +130,7 @@ class BatchEnd(NamedTuple):
 
 
 class BatchError(Exception):
-    """A command did not do what was wanted; the text says what it said."""
+    """A command of a batch system failed; the text is its output."""
 
     def __init__(self, words: str, *, final: bool = False) -> None:
         super().__init__(words)
@@ -139,7 +139,7 @@ class BatchError(Exception):
 
 
 class BatchSystem(Protocol):
-    """A batch system, as commands to run and how to read what they say; see `tools.Tools`.
+    """A batch system: commands to run, and parsers of their output; see `tools.Tools`.
 
     A listing must be complete and trustworthy, or `listed` raises `BatchError`: output that ends
     early, another format, an exit status that is not zero. Jobs whose name is no key of ours are

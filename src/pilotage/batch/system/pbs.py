@@ -116,11 +116,11 @@ def _submit(order: BatchOrder) -> BatchCommand:
     """Have `qsub` read the script; what makes the job ours comes last among the options."""
     words.refuse(order, "PBS", qos="qualities of service", step="steps")
     if _SPECIAL.search(order.folder):
-        raise BatchError(f"{order.folder!r} cannot stand in an option of qsub", final=True)
+        raise BatchError(f"{order.folder!r} cannot be used in an option of qsub", final=True)
     if order.constraint and not _RESOURCES.fullmatch(order.constraint):
-        raise BatchError(f"constraint: {order.constraint!r} is no list of resources", final=True)
+        raise BatchError(f"constraint: {order.constraint!r} is not a list of resources", final=True)
     if order.reservation and order.queue:
-        raise BatchError("a reservation of PBS is a queue: there cannot be both", final=True)
+        raise BatchError("a reservation of PBS is a queue: use one of them", final=True)
     extra = [word for one in words.options(order, _OPTION, _RESERVED) for word in one]
     professional = [*_professional(order), *extra, *_identity(order, "-J", ".^array_index^")]
     torque = [*_torque(order), *extra, *_identity(order, "-t", "")]
@@ -206,10 +206,10 @@ def _json(text: str) -> Iterator[tuple[str, Job]]:
     except (msgspec.DecodeError, UnicodeError):
         found = _mended(text)
     if not isinstance(found, dict) or "pbs_version" not in found:
-        raise BatchError("qstat: this is no listing")
+        raise BatchError("qstat: not a listing")
     jobs = found.get("Jobs", {})
     if not isinstance(jobs, dict) or not all(isinstance(job, dict) for job in jobs.values()):
-        raise BatchError("qstat: these are no jobs")
+        raise BatchError("qstat: not a list of jobs")
     yield from jobs.items()
 
 
@@ -218,7 +218,7 @@ def _mended(text: str) -> object:
     try:
         return msgspec.json.decode(_COMMA.sub("", _VARIABLES.sub("", text)), type=object)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BatchError(f"qstat: this is no JSON: {error}") from None
+        raise BatchError(f"qstat: not JSON: {error}") from None
 
 
 def _xml(text: str) -> Iterator[tuple[str, Job]]:
@@ -233,7 +233,7 @@ def _part(part: ET.Element) -> object:
 def _items(name: str, job: Job, jobs: Mapping[str, Job]) -> Iterator[BatchItem]:
     place = _ID.fullmatch(name)
     if place is None:
-        raise BatchError(f"qstat: {name[:40]!r} is no id of a job")
+        raise BatchError(f"qstat: {name[:40]!r} is not the id of a job")
     state = str(job.get("job_state", ""))
     phase = _PHASES.get(state, Phase.UNKNOWN)
     if not place["array"]:
@@ -253,7 +253,7 @@ def _remaining(job: Job) -> list[int]:
     try:
         return [] if text in {"", "-"} else list(words.indices(text))
     except ValueError:
-        raise BatchError(f"qstat: {text[:40]!r} are no numbers of jobs") from None
+        raise BatchError(f"qstat: {text[:40]!r} are not indices of jobs") from None
 
 
 def _item(name: str, index: int, phase: Phase, job: Job) -> BatchItem:

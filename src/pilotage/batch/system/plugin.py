@@ -68,7 +68,7 @@ def find(name: str) -> Maker:
 
 def _unfit(name: str, why: str) -> errors.ConfigError:
     hint = "the page on writing a provider says what it needs"
-    return errors.ConfigError(f"`{name}` is no batch system: {why}", hint=hint)
+    return errors.ConfigError(f"`{name}` is not a batch system: {why}", hint=hint)
 
 
 def _installed(name: str) -> Any:  # noqa: ANN401 - whatever is there

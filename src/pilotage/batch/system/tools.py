@@ -62,7 +62,7 @@ def cancelled(
         raise BatchError("no job to cancel", final=True)
     for one in ids:
         if not re.fullmatch(pattern, one, re.ASCII):
-            raise BatchError(f"{one!r} is no id of a job", final=True)
+            raise BatchError(f"{one!r} is not the id of a job", final=True)
     if not gone:
         return BatchCommand((*argv, *join(ids)))
     return BatchCommand(("sh", "-c", _CANCEL, "sh", f"{gone}|^$", *argv, *join(ids)))
@@ -142,7 +142,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
             final = refused and self.passing.search(said.err) is None
             raise BatchError(f"{self.submitter}: {words.complaint(said)}", final=final)
         if found is None:
-            raise BatchError(f"{self.submitter} gave no id but {said.out[:200]!r}")
+            raise BatchError(f"{self.submitter} returned no id but {said.out[:200]!r}")
         return self.identify(found["id"])
 
     def listing(self) -> BatchCommand:

@@ -35,9 +35,9 @@ def is_key(name: str) -> bool:
 def check(order: BatchOrder) -> None:
     """Raise a final `BatchError` for an order that no batch system could take as it is meant."""
     if not is_key(order.key):
-        raise BatchError(f"{order.key!r} is no key of a batch job", final=True)
+        raise BatchError(f"{order.key!r} is not a key of a batch job", final=True)
     if not order.folder.startswith("/") or _CONTROL.search(order.folder):
-        raise BatchError(f"{order.folder!r} is no absolute path", final=True)
+        raise BatchError(f"{order.folder!r} is not an absolute path", final=True)
     if "\0" in order.script:
         raise BatchError("the script holds a zero byte", final=True)
     _check_text(order)
@@ -85,7 +85,7 @@ def options(
     for option in order.extra:
         found = pattern.fullmatch(option)
         if found is None or found["name"] in reserved or (found["value"] or "").startswith("-"):
-            raise BatchError(f"extra: {option!r} is no option that may be given", final=True)
+            raise BatchError(f"extra: {option!r} is not an allowed option", final=True)
         name = f"-{found['name']}"
         yield (name, found["value"]) if found["value"] else (name,)
 
@@ -104,9 +104,9 @@ def xml(tool: str, text: str, tag: str) -> ET.Element:
     try:
         tree = ET.fromstring(text)  # noqa: S314 - of the scheduler, and it has no entities
     except (ET.ParseError, ValueError) as error:
-        raise BatchError(f"{tool}: this is no listing: {error}") from None
+        raise BatchError(f"{tool}: not a listing: {error}") from None
     if tree.tag != tag:
-        raise BatchError(f"{tool}: this is no listing but {tree.tag!r}")
+        raise BatchError(f"{tool}: not a listing but {tree.tag!r}")
     return tree
 
 

@@ -121,7 +121,7 @@ def _check(top: Path, name: str) -> None:
             if stat.S_ISLNK(mode) and _leads_out(path, top):
                 raise errors.Denied(f"the output {name} has a link that leads out of it: {one}")
             if not stat.S_ISLNK(mode) and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                raise errors.Denied(f"the output {name} has something that is no file: {one}")
+                raise errors.Denied(f"the output {name} has an entry that is not a file: {one}")
 
 
 def _leads_out(path: str, top: Path) -> bool:
@@ -140,5 +140,5 @@ def _below(folder: Path, name: str) -> Path:
     """Return the path of a name, which must stay within the folder."""
     parts = Path(name).parts
     if not parts or Path(name).is_absolute() or ".." in parts:
-        raise errors.UsageError(f"{name!r} is no name within an export")
+        raise errors.UsageError(f"{name!r} is not a name within an export")
     return folder.joinpath(*parts)

@@ -47,8 +47,8 @@ class Outgoing(msgspec.Struct, frozen=True):
 class Channel:
     """Sends records one after another; the kernel moves their bytes."""
 
-    def __init__(self, far: StagingSite, root: str, moved: Callable[[int], None]) -> None:
-        self._far = far
+    def __init__(self, site: StagingSite, root: str, moved: Callable[[int], None]) -> None:
+        self._site = site
         self._root = root
         self._moved = moved
         self._queue: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
@@ -65,7 +65,9 @@ class Channel:
         try:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, PIPE)
-            self._process = await self._far.bulk(["receive", self._root], stdin=theirs, stdout=None)
+            self._process = await self._site.bulk(
+                ["receive", self._root], stdin=theirs, stdout=None
+            )
         except BaseException:
             os.close(ours)
             raise
@@ -88,7 +90,7 @@ class Channel:
             await to_the_end(gone(self._process, self._listening))
 
     async def send(self, out: Outgoing) -> asyncio.Future[str]:
-        """Wait until the channel is free, and send; the future tells what the site says."""
+        """Wait until the channel is free, and send; the future has the site's answer."""
         if self._turn is not None:
             await asyncio.wait([self._turn])
         answer: asyncio.Future[str] = self._loop.create_future()
@@ -107,7 +109,7 @@ class Channel:
         return self._good and self._failure is None and not self._listening.done()
 
     async def answered(self) -> None:
-        """Wait until the site has said something of all that was sent."""
+        """Wait until the site has answered for all that was sent."""
         if self._answers:
             await asyncio.wait(self._answers.values())
 
@@ -231,7 +233,7 @@ async def gone(process: asyncio.subprocess.Process, *tasks: asyncio.Future[Any])
 
 
 async def to_the_end(act: Coroutine[Any, Any, None]) -> None:
-    """Do something that takes no time worth mentioning, also if we are cancelled meanwhile."""
+    """Finish something short, also if we are cancelled meanwhile."""
     task = asyncio.create_task(act)
     try:
         await asyncio.shield(task)
@@ -241,7 +243,7 @@ async def to_the_end(act: Coroutine[Any, Any, None]) -> None:
 
 
 async def words(process: asyncio.subprocess.Process) -> str:
-    """Read what a process says of its trouble, as far as people want to know."""
+    """Read the error output of a process, up to a limit."""
     said = b""
     while process.stderr is not None and (data := await process.stderr.read(1 << 16)):
         said = (said + data)[-_WORDS:]

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _CHUNK = 1 << 20
 _THREADS = 4
 _ATTEMPTS = 3
-#: A file that changed so lately may change again without a sign: clocks of file systems are coarse.
+#: Within this time a file may change again unnoticed: clocks of file systems are coarse.
 _RACY_NS = 100_000_000
 
 

@@ -82,7 +82,7 @@ class Landing:
         durable.sync_folder(os.path.dirname(self.wanted.local))
 
     def check(self, *, executable: bool) -> None:
-        """See that it is what was announced, and that it is on disk."""
+        """Check that it has the announced digest, and is on disk."""
         try:
             if self._sum.hexdigest() != self.wanted.sha256:
                 os.unlink(self.path)

@@ -12,7 +12,7 @@ import msgspec
 
 from pilotage.data.transfer.version import Version
 
-#: Told of bytes that are done, and of all that are known of, since nothing was on its way.
+#: Receives the bytes done and the bytes known, since the last time that nothing was under way.
 Report = Callable[[int, int], None]
 
 #: Hashes a stretch of a file here, given by offset and length.
@@ -71,7 +71,7 @@ class Key(NamedTuple):
 
 
 def name_of_path(path: str) -> str:
-    """Name whatever version of a file the site has last got."""
+    """Return the name of the last version of a file that the site received."""
     return _name("path", os.fsencode(path))
 
 

@@ -23,18 +23,18 @@ T = TypeVar("T")
 _ATTEMPTS = 2
 _MOST_FILES = 1000
 
-_Wish = StagingRequest[WantedFile, None]
+_Request = StagingRequest[WantedFile, None]
 
 
 class Puller:
     """Fetches files; small ones do not wait behind big ones."""
 
-    def __init__(self, far: StagingSite, root: str, *, report: Report | None = None) -> None:
-        self._far = far
+    def __init__(self, site: StagingSite, root: str, *, report: Report | None = None) -> None:
+        self._site = site
         self._root = root
         self._meter = ProgressMeter(report)
         self._pool = concurrent.futures.ThreadPoolExecutor(2, "pull")
-        self._spare = IdleChannel(self._source)
+        self._idle = IdleChannel(self._source)
         self._small: RequestQueue[WantedFile, None] = RequestQueue(self._carry_small)
         self._big: RequestQueue[WantedFile, None] = RequestQueue(self._carry_big)
 
@@ -59,15 +59,15 @@ class Puller:
         """Stop transfers; what has arrived is resumed next time."""
         await self._small.close()
         await self._big.close()
-        await self._spare.close()
+        await self._idle.close()
         self._pool.shutdown(wait=False)
 
-    def _lane(self, one: WantedFile) -> RequestQueue[WantedFile, None]:
+    def _queue(self, one: WantedFile) -> RequestQueue[WantedFile, None]:
         return self._big if one.size >= BIG else self._small
 
     async def _ask(self, files: Sequence[WantedFile]) -> list[WantedFile]:
         """Wait for files; return those that must be tried again from their first byte."""
-        asked = {one: self._lane(one).ask(one) for one in files}
+        asked = {one: self._queue(one).ask(one) for one in files}
         if asked:
             await asyncio.wait(asked.values())
         again = []
@@ -78,33 +78,33 @@ class Puller:
                 again.append(one)
         return again
 
-    async def _carry_small(self, wishes: list[_Wish]) -> None:
-        for start in range(0, len(wishes), _MOST_FILES):
-            async with self._spare.use() as source:
-                await self._bring(wishes[start : start + _MOST_FILES], source)
+    async def _carry_small(self, requests: list[_Request]) -> None:
+        for start in range(0, len(requests), _MOST_FILES):
+            async with self._idle.use() as source:
+                await self._bring(requests[start : start + _MOST_FILES], source)
 
-    async def _carry_big(self, wishes: list[_Wish]) -> None:
-        for start in range(0, len(wishes), _MOST_FILES):
+    async def _carry_big(self, requests: list[_Request]) -> None:
+        for start in range(0, len(requests), _MOST_FILES):
             async with self._source() as source:
-                await self._bring(wishes[start : start + _MOST_FILES], source)
+                await self._bring(requests[start : start + _MOST_FILES], source)
 
     def _source(self) -> SiteSender:
-        return SiteSender(self._far, self._root, self._pool)
+        return SiteSender(self._site, self._root, self._pool)
 
-    async def _bring(self, wishes: list[_Wish], source: SiteSender) -> None:
+    async def _bring(self, requests: list[_Request], source: SiteSender) -> None:
         """Bring some files by one channel."""
         loop = asyncio.get_running_loop()
-        files = await asyncio.to_thread(lambda: [Landing(wish.key) for wish in wishes])
-        by_key = {wish.key: wish for wish in wishes}
+        files = await asyncio.to_thread(lambda: [Landing(request.key) for request in requests])
+        by_key = {request.key: request for request in requests}
 
         def ended(one: Landing, error: Exception | None) -> None:
             source.good = source.good and error is None
             _tell(loop, _end, by_key[one.wanted], error)
 
-        inflow = FileReceiver(files, ended, lambda count: _tell(loop, self._meter.move, count))
-        for wish, file in zip(wishes, files, strict=True):
-            self._meter.add(wish.key.size - file.offset, wish.future)
-        await source.read(files, inflow)
+        receiver = FileReceiver(files, ended, lambda count: _tell(loop, self._meter.move, count))
+        for request, file in zip(requests, files, strict=True):
+            self._meter.add(request.key.size - file.offset, request.future)
+        await source.read(files, receiver)
 
 
 async def _here(act: Callable[..., T], *values: object) -> T:
@@ -115,11 +115,11 @@ async def _here(act: Callable[..., T], *values: object) -> T:
         raise trouble(error) from error
 
 
-def _end(wish: _Wish, error: Exception | None) -> None:
+def _end(request: _Request, error: Exception | None) -> None:
     if error is None:
-        wish.grant(None)
+        request.grant(None)
     else:
-        wish.refuse(error)
+        request.refuse(error)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *values: object) -> None:
@@ -131,8 +131,8 @@ def _tell(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *values: ob
 class SiteSender:
     """A stream of files, each of which was asked for."""
 
-    def __init__(self, far: StagingSite, root: str, pool: concurrent.futures.Executor) -> None:
-        self._far = far
+    def __init__(self, site: StagingSite, root: str, pool: concurrent.futures.Executor) -> None:
+        self._site = site
         self._root = root
         self._pool = pool
         self._reading: list[asyncio.Future[None]] = []
@@ -145,14 +145,14 @@ class SiteSender:
         try:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, PIPE)
-            self._process = await self._far.bulk(["send", self._root], stdin=None, stdout=theirs)
+            self._process = await self._site.bulk(["send", self._root], stdin=None, stdout=theirs)
         except BaseException:
             os.close(self._pipe)
             raise
         finally:
             os.close(theirs)
         self._said = asyncio.create_task(words(self._process))
-        # Who has nothing more to say has ended.
+        # The end of its output means that it has ended.
         self._said.add_done_callback(self._ended)
         return self
 
@@ -166,10 +166,10 @@ class SiteSender:
         finally:
             os.close(self._pipe)
 
-    async def read(self, files: Sequence[Landing], inflow: FileReceiver) -> None:
-        """Ask for files, and take them in."""
+    async def read(self, files: Sequence[Landing], receiver: FileReceiver) -> None:
+        """Request files, and receive them."""
         loop = asyncio.get_running_loop()
-        reading = loop.run_in_executor(self._pool, inflow.run, os.dup(self._pipe))
+        reading = loop.run_in_executor(self._pool, receiver.run, os.dup(self._pipe))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._reading = [reading]
         try:

@@ -31,7 +31,7 @@ _ATTEMPTS = 3
 #: The site must look again: its cache or the file is not what it was.
 _AGAIN = frozenset({"mismatch", "part"})
 
-_Wish = StagingRequest[Key, Digest]
+_Request = StagingRequest[Key, Digest]
 #: What was sent, its sum, which may be being computed, and what the site will say of it.
 _Sent = tuple[plan.SendRecord, concurrent.futures.Future[str], asyncio.Future[str]]
 
@@ -40,13 +40,13 @@ class Pusher:
     """Copies files to a site; small ones do not wait behind big ones."""
 
     def __init__(
-        self, far: StagingSite, root: str, digests: Digests, *, report: Report | None = None
+        self, site: StagingSite, root: str, digests: Digests, *, report: Report | None = None
     ) -> None:
-        self._far = far
+        self._site = site
         self._root = root
         self._digests = digests
         self._meter = ProgressMeter(report)
-        self._spare = IdleChannel(self._channel)
+        self._idle = IdleChannel(self._channel)
         self._small: RequestQueue[Key, Digest] = RequestQueue(self._carry_small)
         self._big: RequestQueue[Key, Digest] = RequestQueue(self._carry_big)
 
@@ -60,7 +60,7 @@ class Pusher:
         found: dict[str, Digest] = {}
         for _ in range(_ATTEMPTS):
             keys = await self._digests.versions(left)
-            asked = {key.path: self._lane(key).ask(key) for key in keys}
+            asked = {key.path: self._queue(key).ask(key) for key in keys}
             if asked:
                 await asyncio.wait(asked.values())
             left = []
@@ -80,28 +80,28 @@ class Pusher:
         """Give up what is on its way; the site keeps what has arrived."""
         await self._small.close()
         await self._big.close()
-        await self._spare.close()
+        await self._idle.close()
 
     def _channel(self) -> Channel:
-        return Channel(self._far, self._root, self._meter.move)
+        return Channel(self._site, self._root, self._meter.move)
 
-    def _lane(self, key: Key) -> RequestQueue[Key, Digest]:
+    def _queue(self, key: Key) -> RequestQueue[Key, Digest]:
         return self._big if key.version.size >= BIG else self._small
 
-    async def _carry_small(self, wishes: list[_Wish]) -> None:
+    async def _carry_small(self, requests: list[_Request]) -> None:
         """Hash all, ask once what is there, and send the rest by as few channels as can be."""
-        sums = await asyncio.gather(*(self._sum(wish) for wish in wishes))
-        groups: dict[str, list[_Wish]] = {}
-        for wish, digest in zip(wishes, sums, strict=True):
+        sums = await asyncio.gather(*(self._sum(request) for request in requests))
+        groups: dict[str, list[_Request]] = {}
+        for request, digest in zip(requests, sums, strict=True):
             if digest is not None:
-                groups.setdefault(digest.sha256, []).append(wish)
-        had = await self._have(groups)
-        for sha256 in had.have:
-            for wish in groups.pop(sha256, ()):
-                wish.grant(Digest(sha256, wish.key.version.size))
+                groups.setdefault(digest.sha256, []).append(request)
+        holdings = await self._have(groups)
+        for sha256 in holdings.have:
+            for request in groups.pop(sha256, ()):
+                request.grant(Digest(sha256, request.key.version.size))
         first = {group[0].key: sha256 for sha256, group in groups.items()}
         for batch in plan.batches(first.items(), ()):
-            async with self._spare.use() as channel:
+            async with self._idle.use() as channel:
                 for key in batch:
                     sha256, size = first[key], key.version.size
                     record = plan.SendRecord(
@@ -112,56 +112,58 @@ class Pusher:
                     self._await(answer, groups[sha256])
                 await channel.answered()
 
-    async def _carry_big(self, wishes: list[_Wish]) -> None:
+    async def _carry_big(self, requests: list[_Request]) -> None:
         """Send one after another; the next is hashed while one is on its way."""
-        had = await self._have(name for wish in wishes for name in self._names(wish.key))
+        holdings = await self._have(name for one in requests for name in self._names(one.key))
         async with contextlib.AsyncExitStack() as stack:
             channel: Channel | None = None
             sent: list[_Sent] = []
-            for at, wish in enumerate(wishes):
+            for at, request in enumerate(requests):
                 if channel is not None:
                     await channel.turn()
                 try:
-                    found = await self._prepare(wish.key, had, sent)
+                    found = await self._prepare(request.key, holdings, sent)
                 except Changed as error:
-                    wish.refuse(error)
+                    request.refuse(error)
                     continue
                 if isinstance(found, Digest):
-                    wish.grant(found)
+                    request.grant(found)
                     continue
                 if isinstance(found, asyncio.Future):
-                    self._await(found, [wish])
+                    self._await(found, [request])
                     continue
                 if channel is None:
                     channel = self._channel()
                     await stack.enter_async_context(channel)
-                late = self._digests.begin(wish.key)
+                late = self._digests.begin(request.key)
                 answer = await channel.send(
-                    Outgoing(found, wish.key, None if found.digest else late)
+                    Outgoing(found, request.key, None if found.digest else late)
                 )
-                self._await(answer, [wish])
+                self._await(answer, [request])
                 self._meter.add(found.weight, answer)
                 sent.append((found, late, answer))
-                if at + 1 < len(wishes) and name_of_version(wishes[at + 1].key) not in had.same:
-                    self._digests.begin(wishes[at + 1].key)
+                following = requests[at + 1].key if at + 1 < len(requests) else None
+                if following and name_of_version(following) not in holdings.same:
+                    self._digests.begin(following)
 
     async def _prepare(
-        self, key: Key, had: plan.Holdings, sent: list[_Sent]
+        self, key: Key, holdings: plan.Holdings, sent: list[_Sent]
     ) -> Digest | asyncio.Future[str] | plan.SendRecord:
-        """Find out that the site has a file, or that it will soon, or what to send."""
+        """Return the digest of a file at the site, the answer for one sent, or what to send."""
         token, size = name_of_version(key), key.version.size
-        if sha256 := had.same.get(token):
+        if sha256 := holdings.same.get(token):
             self._digests.learn(key, sha256)
             return Digest(sha256, size)
         # A file that was there under this path may be as it was, and one that is as long as another
         # may be a copy of it: then its digest may save sending it.
-        likely = name_of_path(key.path) in had.same or any(one.size == size for one, _, _ in sent)
+        alike = any(one.size == size for one, _, _ in sent)
+        likely = alike or name_of_path(key.path) in holdings.same
         digest = await self._digests.of_version(key) if likely else self._digests.known(key)
         if digest is not None:
             for _, late, answer in sent:
                 if late.done() and not late.exception() and late.result() == digest.sha256:
                     return answer
-            if digest.sha256 in (*had.have, *(await self._have([digest.sha256])).have):
+            if digest.sha256 in (*holdings.have, *(await self._have([digest.sha256])).have):
                 return digest
         record = plan.SendRecord(
             name=token,
@@ -170,17 +172,17 @@ class Pusher:
             spans=plan.whole(size),
             names=[name_of_path(key.path), *([token] if settled(key.version) else [])],
         )
-        part = had.parts.get(token)
+        part = holdings.parts.get(token)
         if part is None:
             return record
         spans = await self._digests.compare(key, functools.partial(plan.resume, size, part))
         return msgspec.structs.replace(record, part=part.part, spans=spans)
 
-    async def _sum(self, wish: _Wish) -> Digest | None:
+    async def _sum(self, request: _Request) -> Digest | None:
         try:
-            return await self._digests.of_version(wish.key)
+            return await self._digests.of_version(request.key)
         except Changed as error:
-            wish.refuse(error)
+            request.refuse(error)
             return None
 
     async def _have(self, names: Iterable[str]) -> plan.Holdings:
@@ -189,28 +191,28 @@ class Pusher:
 
     async def _ask(self, op: str, **values: object) -> dict[str, Any]:
         try:
-            return await self._far.call(op, patience=PATIENCE_S, **values)
+            return await self._site.call(op, patience=PATIENCE_S, **values)
         except errors.Unsure as error:
             # It was only checked: callers may ask again.
             raise errors.Unavailable(error.message, hint=error.hint) from error
 
     def _names(self, key: Key) -> list[str]:
-        """List all under which the site may have a file."""
+        """List the names under which the site may have a file."""
         known = self._digests.known(key)
         names = [name_of_version(key), name_of_path(key.path)]
         return [known.sha256, *names] if known else names
 
-    def _await(self, answer: asyncio.Future[str], wishes: list[_Wish]) -> None:
-        answer.add_done_callback(functools.partial(self._settle, wishes))
+    def _await(self, answer: asyncio.Future[str], requests: list[_Request]) -> None:
+        answer.add_done_callback(functools.partial(self._settle, requests))
 
-    def _settle(self, wishes: list[_Wish], answer: asyncio.Future[str]) -> None:
+    def _settle(self, requests: list[_Request], answer: asyncio.Future[str]) -> None:
         """Pass the site's answer on to all callers."""
         error = answer.exception()
-        for wish in wishes:
+        for request in requests:
             if error is None:
-                wish.grant(Digest(answer.result(), wish.key.version.size))
+                request.grant(Digest(answer.result(), request.key.version.size))
             else:
-                wish.refuse(_meaning(error))
+                request.refuse(_meaning(error))
 
 
 def _meaning(error: BaseException) -> BaseException:

@@ -46,43 +46,43 @@ class RequestQueue(Generic[K, R]):
     def ask(self, key: K) -> asyncio.Future[R]:
         """Queue a request; the future is shared and must not be cancelled."""
         if key not in self._asked:
-            wish: StagingRequest[K, R] = StagingRequest(key)
-            wish.future.add_done_callback(lambda _: self._asked.pop(key, None))
-            self._asked[key] = wish
-            self._waiting.append(wish)
+            request: StagingRequest[K, R] = StagingRequest(key)
+            request.future.add_done_callback(lambda _: self._asked.pop(key, None))
+            self._asked[key] = request
+            self._waiting.append(request)
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
         return self._asked[key].future
 
     async def close(self) -> None:
-        """Give up; what is wished for is not granted."""
+        """Stop, and fail all open requests."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for wish in list(self._asked.values()):
-            wish.refuse(errors.Unavailable("the connection to the site is being closed"))
+        for request in list(self._asked.values()):
+            request.refuse(errors.Unavailable("the connection to the site is being closed"))
 
     async def _run(self) -> None:
         try:
             while self._waiting:
-                wishes, self._waiting = self._waiting, []
-                await self._round(wishes)
+                requests, self._waiting = self._waiting, []
+                await self._round(requests)
         finally:
             self._task = None
 
-    async def _round(self, wishes: list[StagingRequest[K, R]]) -> None:
+    async def _round(self, requests: list[StagingRequest[K, R]]) -> None:
         failure: BaseException = errors.Unavailable("the transfer was given up")
         try:
-            await self._carry(wishes)
+            await self._carry(requests)
         except (errors.PilotageError, OSError) as error:
             failure = error
         finally:
-            for wish in wishes:
-                wish.refuse(failure)
+            for request in requests:
+                request.refuse(failure)
 
 
-#: It is a process at the site, and one of few places there: how long it may stand idle, in seconds.
+#: Seconds that an idle channel stays open: it is a process at the site, where few are allowed.
 _STAY_S = 5.0
 
 
@@ -150,7 +150,7 @@ class IdleChannel(Generic[S]):
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._closing.discard(task)
         if not task.cancelled():
-            # It is of no use any more, whatever became of it.
+            # It is not needed any more, whatever its end was.
             task.exception()
 
 

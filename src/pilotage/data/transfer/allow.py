@@ -103,7 +103,7 @@ def _within(address: Address) -> list[Address]:
 async def pin(allowed: Allowed, url: Url, resolve: Resolve | None = None) -> str:
     """Resolve a host once, and return an address that may be connected to.
 
-    Who connects to that address cannot be led elsewhere by a name that changes its mind.
+    A name that later resolves elsewhere cannot redirect the connection.
     """
     if address := _address(url.host):
         found: Sequence[str] = [str(address)]

@@ -36,12 +36,12 @@ KINDS: dict[str, type[Sftp | Rsync | Http | Xrootd | Objects]] = {
     "root": Xrootd, "roots": Xrootd,
     "s3": Objects, "gs": Objects, "abfs": Objects, "memory": Objects,
 }  # fmt: skip
-#: So often what arrives may be other than its manifest says, if that is pinned.
+#: How often a file may differ from its pinned manifest before that is an error.
 _DAMAGED = 2
 
 
 def flags() -> dict[str, Flags]:
-    """Return what each scheme can do."""
+    """Return the features of each scheme."""
     return (
         {"file": LocalFiles.flags}
         | {name: kind.flags for name, kind in KINDS.items()}
@@ -50,7 +50,7 @@ def flags() -> dict[str, Flags]:
 
 
 class Courier:
-    """Stages for one job: what it may reach, by which credentials, and how patiently."""
+    """Transfers the data of one job: allowed addresses, credentials and retries."""
 
     def __init__(
         self, allowed: Allowed, *, keys: Mapping[str, Credentials] | None = None,
@@ -69,15 +69,15 @@ class Courier:
         self._sleep = sleep
         #: The hub that the job comes from, if its own port may have the data.
         self.home: HubAddress | None = None
-        #: Hears why something is tried again.
+        #: Receives the reason of each retry.
         self.on_trouble: Told = lambda _: None
 
     async def look(self, address: str, *, plain: bool = False) -> Manifest:
         """List the files of an address; `plain` means whatever its manifest says."""
         where = self._parse(address)
 
-        async def act(carrier: TransferKind, _: AttemptProgress) -> Manifest:
-            return await look(carrier, where, plain=plain)
+        async def act(kind: TransferKind, _: AttemptProgress) -> Manifest:
+            return await look(kind, where, plain=plain)
 
         return await self._persist(where, act)
 
@@ -93,11 +93,11 @@ class Courier:
         where = self._parse(address)
         damaged = 0
 
-        async def act(carrier: TransferKind, steps: AttemptProgress) -> Receipt:
+        async def act(kind: TransferKind, steps: AttemptProgress) -> Receipt:
             nonlocal damaged
             try:
                 return await fetch(
-                    carrier, where, target, replace=replace, steps=steps, spare=spare,
+                    kind, where, target, replace=replace, steps=steps, spare=spare,
                     pinned=pinned, known=known,
                 )  # fmt: skip
             except errors.Damaged as error:
@@ -112,8 +112,8 @@ class Courier:
         """Read a small file without verifying it."""
         where = self._parse(address)
 
-        async def act(carrier: TransferKind, _: AttemptProgress) -> bytes:
-            return await content(carrier, where, most)
+        async def act(kind: TransferKind, _: AttemptProgress) -> bytes:
+            return await content(kind, where, most)
 
         return await self._persist(where, act)
 
@@ -123,23 +123,23 @@ class Courier:
         """Put a file or a folder into the folder that an address names; see `send.send`."""
         where = self._parse(address, write=True)
 
-        async def act(carrier: TransferKind, steps: AttemptProgress) -> Receipt:
-            return await send(carrier, source, where, replace=replace, resend=resend, steps=steps)
+        async def act(kind: TransferKind, steps: AttemptProgress) -> Receipt:
+            return await send(kind, source, where, replace=replace, resend=resend, steps=steps)
 
         return await self._persist(where, act)
 
     async def clear(self, address: str, aside: str) -> None:
         """Remove a folder with all that is in it; `aside` is what it is called meanwhile.
 
-        Nothing there is no trouble, and neither is one that another process has begun with.
+        A folder that is missing, or that another process is removing, is no error.
         """
         where = self._parse(address, write=True)
         hidden = self._parse(aside, write=True)
 
-        async def act(carrier: TransferKind, _: AttemptProgress) -> None:
-            if not isinstance(carrier, LocalFiles | Sftp | Http):
+        async def act(kind: TransferKind, _: AttemptProgress) -> None:
+            if not isinstance(kind, LocalFiles | Sftp | Http):
                 raise errors.UsageError(f"folders of `{where.scheme}:` cannot be removed")
-            await carrier.clear(where, hidden)
+            await kind.clear(where, hidden)
 
         await self._persist(where, act)
 
@@ -154,11 +154,11 @@ class Courier:
         keys = self._keys.get(where.host, NONE)
 
         async def attempt(steps: AttemptProgress) -> T:
-            carrier = self._carrier(where, keys)
+            kind = self._kind(where, keys)
             try:
-                return await act(carrier, steps)
+                return await act(kind, steps)
             finally:
-                await carrier.close()
+                await kind.close()
 
         return await persist(
             attempt, self._patience, clock=self._clock, dice=self._dice, sleep=self._sleep,
@@ -168,7 +168,7 @@ class Courier:
     def _version(self, where: Url, keys: Credentials) -> Callable[[], object]:
         return self.home.version if self.home and where.scheme == "hub" else keys.version
 
-    def _carrier(self, where: Url, keys: Credentials) -> TransferKind:
+    def _kind(self, where: Url, keys: Credentials) -> TransferKind:
         if where.scheme == "file":
             return LocalFiles(self._allowed)
         if where.scheme == "globus":

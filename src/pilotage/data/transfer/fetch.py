@@ -47,19 +47,19 @@ class KnownContent(Protocol):
         """Take note of a file that has come."""
 
 
-async def look(carrier: TransferKind, url: Url, *, plain: bool = False) -> Manifest:
+async def look(kind: TransferKind, url: Url, *, plain: bool = False) -> Manifest:
     """List what is there: by its manifest if it has one, otherwise as the server lists it.
 
     With `plain` it is as the server lists it in any case.
     """
     slash = url.path.endswith("/")
-    if slash and not plain and (found := await published(carrier, url)) is not None:
+    if slash and not plain and (found := await published(kind, url)) is not None:
         return found
-    listing = await carrier.look(url)
+    listing = await kind.look(url)
     if (
         listing.folder
         and not (slash or plain)
-        and (found := await published(carrier, url)) is not None
+        and (found := await published(kind, url)) is not None
     ):
         return found
     made = Manifest(listing.base, folder=listing.folder)
@@ -69,24 +69,24 @@ async def look(carrier: TransferKind, url: Url, *, plain: bool = False) -> Manif
     return made
 
 
-async def published(carrier: TransferKind, url: Url) -> Manifest | None:
+async def published(kind: TransferKind, url: Url) -> Manifest | None:
     """Read the manifest of a folder, which tells that it is complete."""
     try:
-        listing = await carrier.look(url.join(MANIFEST))
+        listing = await kind.look(url.join(MANIFEST))
         items = [item async for item in listing.items]
     except errors.NotFound:
         return None
     if listing.folder:
         raise errors.Conflict(f"{url.join(MANIFEST)} is a folder")
     with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
-        await carrier.fetch(listing.base, items, folder)
+        await kind.fetch(listing.base, items, folder)
         base = msgspec.structs.replace(url, path=url.path.rstrip("/") or "/", query="")
         return await asyncio.to_thread(_read, base, os.path.join(folder, MANIFEST))
 
 
-async def content(carrier: TransferKind, url: Url, most: int) -> bytes:
+async def content(kind: TransferKind, url: Url, most: int) -> bytes:
     """Read a file up to a maximum size; nothing of it stays here."""
-    listing = await carrier.look(url)
+    listing = await kind.look(url)
     items = [item async for item in listing.items]
     if listing.folder:
         raise errors.Conflict(f"{url} is a folder")
@@ -94,7 +94,7 @@ async def content(carrier: TransferKind, url: Url, most: int) -> bytes:
     if item.size > most:
         raise errors.TooLarge(f"{url} has {item.size} bytes, and {most} are the most")
     with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
-        await carrier.fetch(listing.base, items, folder)
+        await kind.fetch(listing.base, items, folder)
         return await asyncio.to_thread(_beginning, os.path.join(folder, item.name), most + 1)
 
 
@@ -109,7 +109,7 @@ def _read(base: Url, path: str) -> Manifest:
 
 
 async def fetch(
-    carrier: TransferKind, url: Url, target: str, *, replace: bool = False,
+    kind: TransferKind, url: Url, target: str, *, replace: bool = False,
     steps: AttemptProgress | None = None,
     spare: int = 0, pinned: str = "", known: KnownContent | None = None,
 ) -> Receipt:  # fmt: skip
@@ -121,7 +121,7 @@ async def fetch(
     for a folder whose manifest has another digest than is `pinned`, before anything is brought.
     """
     steps = steps or AttemptProgress()
-    found = await look(carrier, url)
+    found = await look(kind, url)
     if pinned and found.folder and found.digest != pinned:
         message = f"{url} has the manifest {found.digest} instead of {pinned}"
         raise errors.Conflict(message, hint="its producer must send it again")
@@ -135,7 +135,7 @@ async def fetch(
             try:
                 if left:
                     await asyncio.to_thread(_folders, left, part)
-                    await carrier.fetch(found.base, left, part)
+                    await kind.fetch(found.base, left, part)
             except errors.PilotageError:
                 steps.moved += max(0, await asyncio.to_thread(_measure, left, part) - before)
                 raise
@@ -143,8 +143,8 @@ async def fetch(
             if known is not None:
                 await asyncio.to_thread(_keep, known, batch, target)
             steps.moved += len(batch)
-        if wanted.files and not carrier.flags.steady:
-            await _look_again(carrier, url, wanted)
+        if wanted.files and not kind.flags.steady:
+            await _look_again(kind, url, wanted)
         await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
     except OSError as error:
         raise trouble.trouble(error) from error
@@ -219,12 +219,12 @@ def _measure(items: list[TransferItem], part: str) -> int:
     return sum(settle.arrived(item, part) for item in items)
 
 
-async def _look_again(carrier: TransferKind, url: Url, moved: Manifest) -> None:
+async def _look_again(kind: TransferKind, url: Url, moved: Manifest) -> None:
     """See that nothing has changed meanwhile that no digest vouches for."""
     before = {item.name: (item.size, item.mtime, item.mark) for item in moved if not item.sha256}
     if not before:
         return
-    listing = await carrier.look(url)
+    listing = await kind.look(url)
     async with contextlib.aclosing(listing.items):
         async for item in listing.items:
             was = before.pop(item.name, None)

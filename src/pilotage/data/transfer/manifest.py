@@ -37,7 +37,7 @@ class Manifest:
         """Take one file in; raise `Denied` for a name or a digest that cannot be."""
         paths.check_name(item.name, who=str(self.base))
         if (item.sha256 and not paths.DIGEST.fullmatch(item.sha256)) or item.size < UNKNOWN:
-            raise errors.Denied(f"{self.base} says what cannot be of {text.show(item.name)}")
+            raise errors.Denied(f"{self.base} has an invalid entry for {text.show(item.name)}")
         line = text.dump(item).encode() + b"\n"
         self._sum.update(line)
         self._spool.write(line)

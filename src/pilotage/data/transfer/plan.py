@@ -60,7 +60,7 @@ def step(item: TransferItem, there: ExistingFile | None) -> FileAction:
     if item.sha256:
         return FileAction.COMPARE
     if item.size == UNKNOWN or not item.mtime or not there.mtime:
-        # Nothing speaks against it, nothing for it.
+        # There is no evidence that they differ, nor that they are equal.
         return FileAction.MOVE
     fine = item.mtime % _SECOND_NS and there.mtime % _SECOND_NS
     same = abs(item.mtime - there.mtime) < (_FINE_NS if fine else _COARSE_NS)

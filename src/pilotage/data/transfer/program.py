@@ -53,7 +53,7 @@ async def running(
 
 
 async def words(process: Process) -> str:
-    """Read what a program says of its trouble; the end counts."""
+    """Read the error output of a program; the last lines are kept."""
     said = b""
     while process.stderr is not None and (data := await process.stderr.read(_LONGEST_LINE)):
         said = (said + data)[-_TAIL:]
@@ -63,7 +63,7 @@ async def words(process: Process) -> str:
 async def run(
     argv: Sequence[str], *, given: bytes = b"", env: Mapping[str, str] | None = None
 ) -> ProgramResult:
-    """Run a program to its end; what it writes is not wanted."""
+    """Run a program to its end; discard its output."""
     async with running(argv, env=env, stdin=PIPE, stdout=DEVNULL) as process:
         said = asyncio.create_task(words(process))
         assert process.stdin is not None  # noqa: S101 - asked for above
@@ -78,7 +78,7 @@ async def run(
 async def lines(
     argv: Sequence[str], *, env: Mapping[str, str] | None = None
 ) -> AsyncGenerator[bytes | ProgramResult, None]:
-    """Give what a program writes line by line, and at last how it ended."""
+    """Yield the output of a program line by line, and at last its result."""
     async with running(argv, env=env) as process:
         said = asyncio.create_task(words(process))
         assert process.stdout is not None  # noqa: S101 - asked for above

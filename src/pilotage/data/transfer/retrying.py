@@ -81,7 +81,7 @@ def decide(
     """Return what follows a failure; `progress` means that some bytes have arrived for good."""
     end = tried.began + patience.deadline
     if kind is ErrorClass.PERMANENT:
-        return GiveUp("trying again is of no use")
+        return GiveUp("a retry cannot succeed")
     if now >= end:
         return GiveUp(f"the deadline of {units.for_people(patience.deadline)} has passed")
     futile = 0 if progress else tried.futile + 1
@@ -90,7 +90,7 @@ def decide(
         # Asking with the same credential over and over gets an account locked.
         return Pause(end, Tried(tried.began, tried.futile))
     if futile >= patience.attempts:
-        return GiveUp(f"{futile} attempts in a row brought nothing")
+        return GiveUp(f"{futile} attempts in a row made no progress")
     at = now + patience.backoff.pause(futile, dice)
     if at >= end:
         return GiveUp(f"the deadline of {units.for_people(patience.deadline)} is too near")
@@ -109,7 +109,7 @@ async def persist(
     dice: random.Random, sleep: Sleep = asyncio.sleep,
     credential: Callable[[], object] = lambda: None, told: Told = lambda _: None,
 ) -> T:  # fmt: skip
-    """Do something until it succeeds or the policy says that it is over.
+    """Retry until success, or until the policy gives up.
 
     `told` hears of each failure after which it is tried again.
     """

@@ -21,12 +21,12 @@ from pilotage.data.transfer.url import Url
 
 
 async def send(
-    carrier: TransferKind, source: str, url: Url, *, replace: bool = False, resend: bool = False,
+    kind: TransferKind, source: str, url: Url, *, replace: bool = False, resend: bool = False,
     steps: AttemptProgress | None = None,
 ) -> Receipt:  # fmt: skip
     """Put a file, or all of a folder, into the folder that a URL names.
 
-    Who finds the manifest there finds all of it; nothing is done if it is there already. Raises
+    If the manifest is there, all is there: then nothing is done. Raises
     `Conflict` if another result is there. With `resend` nothing that is there is trusted: all
     is sent over it, since it may have been changed or lost.
     """
@@ -34,7 +34,7 @@ async def send(
     try:
         marked, folder, only = await asyncio.to_thread(_list, source, url)
         wanted = _plain(marked)
-        before = None if resend else await published(carrier, url)
+        before = None if resend else await published(kind, url)
         if before is not None and before.digest == wanted.digest:
             return _receipt(wanted, 0, only)
         if before is not None:
@@ -42,15 +42,15 @@ async def send(
                 f"another result is at {url} already",
                 hint="each attempt of a job needs a folder of its own",
             )
-        there = {} if resend else await _there(carrier, url)
+        there = {} if resend else await _there(kind, url)
         moving = [item for item in marked if _moves(item, there, url, replace=replace)]
         for batch in plan.batches(moving):
-            await carrier.send(url, batch, folder)
+            await kind.send(url, batch, folder)
             await asyncio.to_thread(_unchanged, batch, folder)
             # Where times are not kept the next attempt sends it again: that is no progress.
-            steps.moved += len(batch) if carrier.flags.times else 0
-        await _arrived(carrier, url, wanted)
-        await _publish(carrier, url, wanted)
+            steps.moved += len(batch) if kind.flags.times else 0
+        await _arrived(kind, url, wanted)
+        await _publish(kind, url, wanted)
     except OSError as error:
         raise trouble.of_reading(error) from error
     return _receipt(wanted, len(moving), only)
@@ -101,11 +101,11 @@ def _plain(marked: Manifest) -> Manifest:
     return found
 
 
-async def _there(carrier: TransferKind, url: Url) -> dict[str, ExistingFile]:
+async def _there(kind: TransferKind, url: Url) -> dict[str, ExistingFile]:
     """List what is at the destination; nothing if there is no such folder."""
-    keeps = carrier.flags.times
+    keeps = kind.flags.times
     try:
-        listing = await carrier.look(url.join(""))
+        listing = await kind.look(url.join(""))
         return {
             item.name: ExistingFile(item.size, item.mtime if keeps else 0, item.sha256)
             async for item in listing.items
@@ -134,28 +134,28 @@ def _unchanged(items: Sequence[TransferItem], folder: str) -> None:
                 raise trouble.changed(item.name)
 
 
-async def _arrived(carrier: TransferKind, url: Url, wanted: Manifest) -> None:
+async def _arrived(kind: TransferKind, url: Url, wanted: Manifest) -> None:
     """See that all is there, by a listing if there can be one, otherwise file by file."""
     listed: dict[str, TransferItem] | None = None
     with contextlib.suppress(errors.NotFound):
-        listing = await carrier.look(url.join(""))
+        listing = await kind.look(url.join(""))
         listed = {item.name: item async for item in listing.items}
     for item in wanted:
         if listed is not None:
             found = listed.get(item.name)
         else:
-            one = await carrier.look(url.join(item.name))
+            one = await kind.look(url.join(item.name))
             found = await anext(one.items, None)
         whole = found is not None and found.size in (item.size, UNKNOWN)
         if not whole or (found and found.sha256 and found.sha256 != item.sha256):
             raise errors.Unavailable(f"{text.show(item.name)} did not arrive whole at {url}")
 
 
-async def _publish(carrier: TransferKind, url: Url, wanted: Manifest) -> None:
+async def _publish(kind: TransferKind, url: Url, wanted: Manifest) -> None:
     with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
         path = os.path.join(folder, MANIFEST)
         written = await asyncio.to_thread(_write, path, wanted)
-        await carrier.send(url, [written], folder)
+        await kind.send(url, [written], folder)
 
 
 def _write(path: str, wanted: Manifest) -> TransferItem:

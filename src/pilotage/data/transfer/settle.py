@@ -62,7 +62,7 @@ def _one(item: TransferItem, part: str, target: str) -> None:
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode):
-            raise errors.Denied(f"{text.show(item.name)} arrived as no file")
+            raise errors.Denied(f"{text.show(item.name)} did not arrive as a file")
         _check(item, file, facts.st_size, here)
         if item.mtime:
             os.utime(file, ns=(item.mtime, item.mtime))
@@ -83,7 +83,7 @@ def _check(item: TransferItem, file: int, size: int, here: str) -> None:
     name = text.show(item.name)
     if item.size not in (UNKNOWN, size):
         if size > item.size:
-            # It is of no use as a beginning.
+            # It cannot be resumed.
             os.unlink(here)
         raise errors.Damaged(f"{name} has {size} bytes instead of {item.size}")
     if item.sha256 and (found := tree.digest(file)) != item.sha256:
@@ -125,7 +125,7 @@ def arrived(item: TransferItem, part: str) -> int:
 
 
 def room(where: str) -> FreeSpace:
-    """Ask a file system what it has left for us."""
+    """Return the free space of a file system."""
     facts = os.statvfs(where)
     files = facts.f_favail if facts.f_files else None
     return FreeSpace(facts.f_bavail * facts.f_frsize, files)

@@ -10,7 +10,7 @@ from pilotage.base import errors, text
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SHUT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-#: Of what a program says, as much as people want to read.
+#: Characters of an error message that are shown.
 _WORDS = 500
 #: Words by which servers and programs say that it is the credential.
 _CREDENTIAL = re.compile(
@@ -49,7 +49,7 @@ def classify(error: errors.PilotageError) -> ErrorClass:
 
 
 def trouble(error: OSError) -> errors.PilotageError:
-    """Return what is wrong with a file here."""
+    """Return the error for a failed operation on a file here."""
     where = f" {text.show(str(error.filename))}" if error.filename else ""
     words = f"cannot write{where}: {error.strerror}"
     if error.errno in _FULL:
@@ -73,7 +73,7 @@ def of_reading(error: OSError) -> errors.PilotageError:
 
 
 def of_words(what: str, said: str) -> errors.PilotageError:
-    """Make sense of what a program or a server says of its failure."""
+    """Return the error for a failure that a program or server reports in text."""
     shown = text.show(said.strip())[-_WORDS:] or "it does not say why"
     message = f"{what}: {shown}"
     if _CREDENTIAL.search(said):

@@ -70,7 +70,7 @@ def at_port(given: str) -> str:
 
 
 def parse(given: str) -> Url:
-    """Take an address apart; raise `UsageError` for one that cannot be meant."""
+    """Parse an address; raise `UsageError` if it is invalid."""
     if len(given) > _LONGEST:
         raise errors.UsageError(f"a URL of {len(given)} characters is too long")
     if not given.isprintable() or " " in given:
@@ -88,7 +88,7 @@ def parse(given: str) -> Url:
     if parts.fragment or (parts.query and scheme not in ("http", "https")):
         raise _bad(given, "it has a part after `?` or `#`")
     if parts.username and not _USER.fullmatch(parts.username):
-        raise _bad(given, "such a user there cannot be")
+        raise _bad(given, "the user name is invalid")
     host = "" if scheme == "file" and host == "localhost" else _host(given, host.rstrip("."))
     if not host and scheme not in ("file", "memory"):
         raise _bad(given, "it names no host")
@@ -103,7 +103,7 @@ def _host(given: str, host: str) -> str:
         except ValueError as error:
             raise _bad(given, str(error)) from error
     if host and not _HOST.fullmatch(host):
-        raise _bad(given, "such a host there cannot be")
+        raise _bad(given, "the host name is invalid")
     return host.lower()
 
 

@@ -17,13 +17,13 @@ class Version(NamedTuple):
 
     @classmethod
     def of(cls, facts: os.stat_result) -> Version:
-        """Read the version off a file's facts."""
+        """Return the version from the status of a file."""
         times = (facts.st_mtime_ns, facts.st_ctime_ns)
         return cls(facts.st_dev, facts.st_ino, facts.st_size, *times)
 
     @classmethod
     def at(cls, path: str) -> Version | None:
-        """Read the version of what is there now; nothing if nothing is, or none is named."""
+        """Return the version of a file; nothing if it is missing, or the path is empty."""
         try:
             return cls.of(os.stat(path)) if path else None
         except OSError:

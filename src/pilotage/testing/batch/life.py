@@ -66,7 +66,7 @@ class Bed(Protocol):
         ...
 
     def stranger(self) -> None:
-        """Submit a job whose name is none of ours."""
+        """Submit a job whose name is not a key of ours."""
         ...
 
 
@@ -291,12 +291,12 @@ def submit(bed: Bed, order: BatchOrder) -> str:
 
 
 def let_go(order: BatchOrder) -> None:
-    """Let what stays go on."""
+    """End the jobs of an order that wait in their script."""
     Path(order.folder, "go").touch()
 
 
 def find(bed: Bed, key: str) -> list[BatchItem]:
-    """Return what the very next listing has of an order."""
+    """Return the items of an order in the next listing."""
     items = bed.batch.listed(bed.run(bed.batch.listing()))
     return sorted((item for item in items if item.key == key), key=lambda item: item.index)
 
@@ -324,7 +324,7 @@ def wait(bed: Bed, order: BatchOrder, phase: Phase, *, extra: float = 0) -> list
 
 
 def let_others_run(bed: Bed) -> None:
-    """Have something run that comes later: what is to run again has begun by then."""
+    """Run a later job: a job that is requeued has begun by then."""
     later = make(bed, "true")
     submit(bed, later)
     wait(bed, later, Phase.OVER)
@@ -352,7 +352,7 @@ def until(
     what: str = "",
     extra: float = 0,
 ) -> Any:
-    """Look again and again until it is good; return what was seen."""
+    """Poll until a condition holds; return the last value."""
     deadline = time.monotonic() + bed.patience + extra
     rest = 0.1
     while not good(seen := look()):

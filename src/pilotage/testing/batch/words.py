@@ -67,7 +67,7 @@ class Sample(NamedTuple):
 
 
 def recorded(folder: Path, name: str) -> Sample:
-    """Return what a tool once wrote, from `NAME.txt` and `NAME.json` in a folder."""
+    """Return recorded output of a tool, from `NAME.txt` and `NAME.json` in a folder."""
     text = (folder / f"{name}.txt").read_bytes().decode(errors="replace")
     items = msgspec.json.decode((folder / f"{name}.json").read_bytes(), type=list[BatchItem])
     return Sample(Output(0, text), items)
@@ -223,7 +223,7 @@ def _garble(said: Output, read: Any) -> None:
 
 
 def _differs(batch: BatchSystem, hostile: dict[str, str], plain: dict[str, str]) -> str:
-    """Return if text changes the number of words or of lines, and is not refused for ever."""
+    """Return how hostile text changes the number of words or lines; empty if it does not."""
     try:
         call = batch.submit(msgspec.structs.replace(ORDER, **hostile))
     except BatchError as error:

@@ -326,7 +326,7 @@ def _numbers(inner: str) -> list[str]:
     for part in inner.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
-            raise BatchError(f"[{inner[:200]}] numbers no nodes")
+            raise BatchError(f"[{inner[:200]}] names no nodes")
         span = range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1)
         found += [str(one).zfill(len(first)) for one in span]
     return found

@@ -25,7 +25,7 @@ SERVICE = "https://transfer.api.globus.org/v0.10"
 _SPACE = uuid.UUID("6a8e7f5c-6a55-5d7e-9f38-0d6d5b9d2c11")
 _POLL_S = 10.0
 _LONGEST = 64 << 20
-#: What a task says of itself that only a person can mend.
+#: States of a task that only a person can resolve.
 _CREDENTIAL = ("ACTIVATION", "CREDENTIAL", "CONSENT", "AUTHENTICATION", "INACTIVE")
 
 
@@ -122,7 +122,9 @@ class Globus:
                 elif entry.get("type") == "file":
                     yield _item(below, entry)
                 else:
-                    raise errors.Denied(f"{text.show(name)} at {where} is no file and no folder")
+                    raise errors.Denied(
+                        f"{text.show(name)} at {where} is neither a file nor a folder"
+                    )
 
     async def _list(self, where: Url) -> list[dict[str, Any]]:
         asked = f"path={quote(where.path, safe='')}"

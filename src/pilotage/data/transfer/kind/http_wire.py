@@ -67,7 +67,7 @@ class Web:
                     yield answer
                     return
                 where = _follow(where, answer.headers.get("location", ""))
-        raise errors.Denied(f"{where} leads from one address to the next without an end")
+        raise errors.Denied(f"{where} redirects too many times")
 
     async def _one(
         self, stack: AsyncExitStack, method: str, where: Url, headers: dict[str, str],

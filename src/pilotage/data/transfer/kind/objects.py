@@ -129,7 +129,7 @@ def _put(store: Any, folder: str, name: str, path: str) -> None:  # noqa: ANN401
 
 
 async def _call(url: Url, act: Any, *values: object) -> Any:  # noqa: ANN401 - fsspec's
-    """Ask a store, in a thread, and say in our words what is wrong."""
+    """Call a store in a thread; raise its errors as ours."""
     try:
         return await asyncio.to_thread(act, *values)
     except errors.PilotageError:

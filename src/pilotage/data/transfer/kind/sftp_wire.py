@@ -162,7 +162,7 @@ class SftpConnection:
     async def _ask(self, kind: int, ask: bytes, what: str, expected: int) -> bytes:
         body = await self._more(kind, ask, what, expected)
         if body is None:
-            raise errors.Unavailable(f"the server says nothing of {text.show(what)}")
+            raise errors.Unavailable(f"the server has no answer for {text.show(what)}")
         return body
 
     async def _more(self, kind: int, ask: bytes, what: str, expected: int = _NAME) -> bytes | None:
@@ -214,7 +214,7 @@ class SftpConnection:
             for answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(error)
-                    # Who asked may have been cancelled.
+                    # The caller may have been cancelled.
                     answer.exception()
             self._waiting.clear()
 
