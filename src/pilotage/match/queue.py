@@ -13,7 +13,7 @@ from pilotage.base.clock import Clock
 from pilotage.job.moves import EndedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
-from pilotage.match.requests import Granted, PlaceRequest, TurnOutcome
+from pilotage.match.place import Granted, PlaceRequest, TurnOutcome
 from pilotage.match.turn import NOT_NOW, TurnBatch, TurnRecords
 from pilotage.store import Db, Writer
 
