@@ -26,9 +26,8 @@ from pilotage.job import moves, records, retry, template
 from pilotage.job.model import JobSpec, State
 from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
-from pilotage.match.place import Place
+from pilotage.match.place import Granted, Place, Stop
 from pilotage.match.queue import JobQueue
-from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.run import launch
 from pilotage.run.local import JobListener

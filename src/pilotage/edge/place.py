@@ -30,9 +30,8 @@ from pilotage.job.model import JobSpec, State
 from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
 from pilotage.match.cluster import QUEUE
-from pilotage.match.place import Place, queue_mark
+from pilotage.match.place import Granted, Place, Stop, queue_mark
 from pilotage.match.queue import JobQueue
-from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.match.wish import ONLY_APPLICATIONS
 from pilotage.run import launch, output

@@ -53,25 +53,32 @@ async def keep(
             tasks.start_soon(FlowService(project, writer, open_reader, data, bell, queue, told).run)
 
 
+class QueuedWorkflows:
+    """Queued jobs that are workflows."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.bell = Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
+        self.jobs = set[int]()
+
+    def add(self, jobs: list[int]) -> None:
+        """Add jobs, and wake `begin`."""
+        self.jobs.update(jobs)
+        self.bell.set()
+
+
 async def begin(
-    project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
+    project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], queued: QueuedWorkflows,
     listener: JobListener,
 ) -> None:  # fmt: skip
     """Begin the workflows of jobs until cancelled, from the first one on."""
-    bell, queued = Wakeup(asyncio.get_running_loop().call_soon_threadsafe), set[int]()
-
-    def take(jobs: list[int]) -> None:
-        queued.update(jobs)
-        bell.set()
-
-    queue.on_workflows = take
     db = open_reader()
     if not db.rows("flow_jobs_live"):
-        await bell.wait()
+        await queued.bell.wait()
     from pilotage.flow.workflow_job import WorkflowJobs
 
     text.prime_all()
-    await WorkflowJobs(project, writer, db, listener, queued, bell).run()
+    await WorkflowJobs(project, writer, db, listener, queued.jobs, queued.bell).run()
 
 
 async def _until_any(db: Db, bell: Wakeup) -> None:

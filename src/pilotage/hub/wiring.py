@@ -41,10 +41,12 @@ class Hub:
     def __init__(self, project: Project, writer: Writer, open_reader: Callable[[], Db]) -> None:
         """Connect the parts; nothing happens before `run` or `watch`."""
         self._project, self._writer, self._open_reader = project, writer, open_reader
+        self._workflows = flows.QueuedWorkflows()
         self._queue = JobQueue(
             writer, settings.matcher(project.settings), str(project.state / "jobs"),
             project.clock, clock.dice(),
             lambda kind: self._places.may_come(kind),  # noqa: PLW0108 - places need the queue
+            self._workflows.add,
         )  # fmt: skip
         #: Set whenever there may be new jobs.
         self._work = Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
@@ -82,7 +84,7 @@ class Hub:
                 flows.keep, project, writer, reader, self._work, queue, events.wake_ends,
                 events.writes,
             )  # fmt: skip
-            tasks.start_soon(flows.begin, project, writer, reader, queue, events)
+            tasks.start_soon(flows.begin, project, writer, reader, self._workflows, events)
             tasks.start_soon(lambda: self._local.run(linger=linger, taking=local))
             await places.begin()
             tasks.start_soon(places.run_sites)

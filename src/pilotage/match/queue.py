@@ -13,7 +13,7 @@ from pilotage.base.clock import Clock
 from pilotage.job.moves import EndedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
-from pilotage.match.requests import Granted, PlaceRequest, TurnOutcome
+from pilotage.match.place import Granted, PlaceRequest, TurnOutcome
 from pilotage.match.turn import NOT_NOW, TurnBatch, TurnRecords
 from pilotage.store import Db, Writer
 
@@ -29,10 +29,12 @@ class JobQueue:
     def __init__(
         self, writer: Writer, matcher: Matcher, folder: str, clock: Clock, dice: random.Random,
         may_come: Callable[[Cluster], bool] = lambda _: False,
+        on_workflows: Callable[[list[int]], None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Prepare; the first turn reads the queue from the store.
 
         `may_come` returns whether a place that could run a kind of jobs may appear by itself.
+        `on_workflows` is called with queued jobs that are workflows, after this is on disk.
         """
         self._writer = writer
         self._ledger = TurnRecords(matcher, folder, dice)
@@ -46,8 +48,7 @@ class JobQueue:
         self._alarm: asyncio.TimerHandle | None = None
         #: Who wants to know that jobs ended, after this is on disk: (job, attempt) each.
         self.on_end: list[Callable[[list[tuple[int, int]]], None]] = []
-        #: Told of queued jobs that are workflows, after this is on disk.
-        self.on_workflows: Callable[[list[int]], None] = lambda _: None
+        self._on_workflows = on_workflows
         self._may_come = may_come
         #: Whether the last turn failed for a reason that is ours.
         self.broken = ""
@@ -158,7 +159,7 @@ class JobQueue:
             for hear in self.on_end:
                 hear(outcome.ended)
         if outcome.workflows:
-            self.on_workflows(outcome.workflows)
+            self._on_workflows(outcome.workflows)
         for request, error in outcome.refused:
             request.refuse(error)
         for request, granted in outcome.answers:

@@ -12,8 +12,8 @@ from pilotage.base import errors, text, units
 from pilotage.job import moves, retry
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
+from pilotage.match.place import Granted, PlaceRequest, Stop
 from pilotage.match.queue import NO_PLACE, JobQueue
-from pilotage.match.requests import Granted, PlaceRequest, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.pilot import messages, model, validate
 from pilotage.pilot.data import Staging

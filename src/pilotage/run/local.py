@@ -24,9 +24,8 @@ from pilotage.job import model, moves, records, retry
 from pilotage.job.moves import EndedJob
 from pilotage.job.outcome import Cause
 from pilotage.match import place as fit
-from pilotage.match.place import Offer
+from pilotage.match.place import Granted, Offer, Stop
 from pilotage.match.queue import JobQueue
-from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.run import launch, starter
 from pilotage.run.model import Ending, EndReason, Launch, Started

@@ -36,8 +36,7 @@ from pilotage.match import turn, wish
 from pilotage.match.classes import QueuedJob
 from pilotage.match.cluster import Clusters
 from pilotage.match.negotiate import Matcher
-from pilotage.match.place import Lease
-from pilotage.match.requests import Stop
+from pilotage.match.place import Lease, Stop
 from pilotage.match.share import Shares
 from pilotage.node.login.files import Files
 from pilotage.node.login.orders import Orders

@@ -13,8 +13,7 @@ from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
 from pilotage.job.moves import EndedJob
 from pilotage.job.retry import AttemptEnd
 from pilotage.match.negotiate import Matcher
-from pilotage.match.place import Place
-from pilotage.match.requests import Granted, PlaceRequest
+from pilotage.match.place import Granted, Place, PlaceRequest
 from pilotage.match.share import Shares
 from pilotage.match.turn import TurnBatch, TurnRecords
 from pilotage.store import Db, connect
