@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection
 
 import msgspec
 
@@ -16,9 +17,6 @@ _SHORT = {"-J": "--job-name", "-c": "--cpus-per-task", "-t": "--time", "-o": "--
 _SBATCH = {"--job-name": "name", "--cpus-per-task": "cpus", "--mem": "memory", "--time": "time",
            "--chdir": "cwd", "--gpus": "gpus", "--gres": "gpus",
            "--priority": "priority"}  # fmt: skip
-_OURS = ("name", "cpus", "memory", "time", "gpus", "disk", "requirements", "rank", "image", "cwd",
-         "priority", "retries", "limit", "tag", "site", "via", "nodes", "tasks", "queue", "account",
-         "data")  # fmt: skip
 _GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)|gpu")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEGABYTES = re.compile(r"\d+")
@@ -33,8 +31,8 @@ class Directives(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...] = ()
 
 
-def read(script: str) -> Directives:
-    """Read the directives between the first line and the first command."""
+def read(script: str, known: Collection[str]) -> Directives:
+    """Read the directives between the first line and the first command; `known` are ours."""
     values: dict[str, str] = {}
     ignored: list[str] = []
     for number, line in enumerate(script.split("\n"), 1):
@@ -44,7 +42,7 @@ def read(script: str) -> Directives:
             continue
         for option, value in _options(found[2] or "", number):
             if found[1] == "PILOTAGE":
-                values[_ours(option, number)] = value
+                values[_ours(option, number, known)] = value
             elif (name := _SBATCH.get(option)) is None:
                 ignored.append(option)
             else:
@@ -71,13 +69,13 @@ def _options(line: str, number: int) -> list[tuple[str, str]]:
     return found
 
 
-def _ours(option: str, number: int) -> str:
+def _ours(option: str, number: int, known: Collection[str]) -> str:
     name = option.removeprefix("--")
-    if name in _OURS:
+    if name in known:
         return name
     message = f"line {number} of the script: there is no directive `{option}`"
-    known = ", ".join(f"`--{one}`" for one in _OURS)
-    raise errors.UsageError(message, hint=f"known are {known}")
+    names = ", ".join(f"`--{one}`" for one in known)
+    raise errors.UsageError(message, hint=f"known are {names}")
 
 
 def _translate(option: str, value: str, number: int) -> str:

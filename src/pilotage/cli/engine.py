@@ -35,7 +35,6 @@ class ProgressView:
     """Polls the store and shows what changed."""
 
     def __init__(self, path: Path) -> None:
-        """Start from the present state."""
         self._db: Db = connect(path)
         self._board = live.Board()
         first = self._db.value("job_first_live")

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,13 +63,12 @@ def run(
     return AnswerStream(_steered(setup, stop, file, once=once))
 
 
+@dataclass(eq=False)
 class Stop:
     """Hears that it is time to end."""
 
-    def __init__(self) -> None:
-        """Have heard nothing."""
-        self.signal = 0
-        self._event = threading.Event()
+    signal: int = field(default=0, init=False)
+    _event: threading.Event = field(default_factory=threading.Event, init=False)
 
     def listen(self) -> None:
         """Hear signals from now on."""

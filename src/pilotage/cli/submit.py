@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 from cyclopts import Group, Parameter
@@ -19,14 +20,13 @@ from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
 from pilotage.job.model import (
     Command,
+    Data,
     JobSpec,
     Limit,
     NewJob,
     Notebook,
     Python,
     Recipe,
-    Resources,
-    Retry,
     Script,
 )
 from pilotage.match import submission, wish
@@ -105,7 +105,7 @@ def build(words: tuple[str, ...], options: SubmitOptions) -> Draft:
         message = f"there is no file `{file}`"
         raise errors.NotFound(message, hint="a program is given with its arguments, a script alone")
     recipe, source = _script(file)
-    found = directives.read(source)
+    found = directives.read(source, _DIRECTIVES)
     asked = _directed(options, found.values)
     notes = tuple(f"`#SBATCH {one}` is ignored" for one in found.ignored)
     spec = _fill(JobSpec(recipe, file.stem), asked, cwd=os.getcwd())
@@ -158,11 +158,14 @@ def _directed(options: SubmitOptions, values: dict[str, str]) -> SubmitOptions:
     for name, value in values.items():
         if name == "tag" or getattr(options, name) is not None:
             continue
-        found[name] = _number(name, value) if name in _NUMBERS else value
+        found[name] = _number(name, value) if _KINDS[name] == int | None else value
     return replace(options, **found)
 
 
-_NUMBERS = frozenset({"cpus", "gpus", "nodes", "priority", "retries", "tasks"})
+#: The types of options.
+_KINDS = get_type_hints(SubmitOptions)
+#: Those that a script may name as directives.
+_DIRECTIVES = (*(name for name, kind in _KINDS.items() if kind != tuple[str, ...]), "tag")
 
 
 def _number(name: str, value: str) -> int:
@@ -174,45 +177,38 @@ def _number(name: str, value: str) -> int:
 
 
 def _fill(spec: JobSpec, options: SubmitOptions, *, cwd: str) -> JobSpec:
-    changes: dict[str, Any] = {
-        "resources": _resources(spec.resources, options),
-        "env": {**spec.env, **dict(_variable(one) for one in options.env)},
-        "outputs": {**spec.outputs, **_outputs(options.output)},
-    }
-    if cwd or options.cwd is not None:
-        changes["cwd"] = _plain(os.path.abspath(options.cwd or cwd))
-    if options.name is not None:
-        changes["name"] = options.name
-    if options.priority is not None:
-        changes["priority"] = options.priority
-    if options.retries is not None:
-        retry: Retry = msgspec.structs.replace(spec.retry, attempts=1 + max(0, options.retries))
-        changes["retry"] = retry
-    if options.limit is not None:
-        changes["limit"] = _limit(options.limit)
-    for name in ("requirements", "rank", "image", "site", "data"):
-        if (asked := getattr(options, name)) is not None:
-            changes[name] = asked
-    changes |= _at_site(spec, options)
-    return _checked(msgspec.structs.replace(spec, **changes))
+    """Set what was given; an option sets the field of its name, but for those of another form."""
+    given = {name: value for name, value in asdict(options).items() if value not in (None, ())}
+    given |= {name: read(given[name]) for name, read in _READ.items() if name in given}
+    if cwd or "cwd" in given:
+        given["cwd"] = _plain(os.path.abspath(given.get("cwd") or cwd))
+    if "retries" in given:
+        attempts = 1 + max(0, given.pop("retries"))
+        given["retry"] = msgspec.structs.replace(spec.retry, attempts=attempts)
+    given["env"] = {**spec.env, **dict(_variable(one) for one in given.get("env", ()))}
+    given["outputs"] = {**spec.outputs, **_outputs(given.pop("output", ()))}
+    here = (_plain(os.path.abspath(one)) for one in given.pop("input", ()))
+    given["inputs"] = (*spec.inputs, *here)
+    return _checked(spec.changed(given))
 
 
-def _at_site(spec: JobSpec, options: SubmitOptions) -> dict[str, Any]:
-    """Read what only means something at a site."""
-    changes: dict[str, Any] = {}
-    if options.via is not None:
-        if options.via not in WAYS:
-            raise errors.UsageError(f"`--via {options.via}`: one of {', '.join(WAYS)}")
-        changes["via"] = WAYS[options.via]
-    given = {name: getattr(options, name) for name in ("nodes", "tasks", "queue", "account")}
-    if asked_for := {name: value for name, value in given.items() if value is not None}:
-        changes["allocation"] = msgspec.structs.replace(spec.allocation, **asked_for)
-    if options.data not in {None, "staged", "mounted"}:
-        raise errors.UsageError(f"`--data {options.data}`: staged or mounted")
-    if options.input:
-        here = (_plain(os.path.abspath(one)) for one in options.input)
-        changes["inputs"] = (*spec.inputs, *here)
-    return changes
+def _one_of(name: str, known: Mapping[str, str]) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in known:
+            raise errors.UsageError(f"`--{name} {value}`: one of {', '.join(known)}")
+        return known[value]
+
+    return read
+
+
+def _at_least(name: str, least: int) -> Callable[[int], int]:
+    def read(value: int) -> int:
+        if value < least:
+            message = f"a job cannot have {value} {name}"
+            raise errors.UsageError(message, hint=f"`--{name}` is {least} or more")
+        return value
+
+    return read
 
 
 def _checked(spec: JobSpec) -> JobSpec:
@@ -221,23 +217,6 @@ def _checked(spec: JobSpec) -> JobSpec:
     except errors.BadRule as error:
         raise errors.UsageError(f"`--{error.at}`: {error.message}", hint=error.hint) from None
     return spec
-
-
-def _resources(needs: Resources, options: SubmitOptions) -> Resources:
-    changes: dict[str, Any] = {}
-    for name, value, least in (("cpus", options.cpus, 1), ("gpus", options.gpus, 0)):
-        if value is not None and value < least:
-            message = f"a job cannot have {value} {name}"
-            raise errors.UsageError(message, hint=f"`--{name}` is {least} or more")
-        if value is not None:
-            changes[name] = value
-    if options.memory is not None:
-        changes["memory"] = units.size(options.memory)
-    if options.disk is not None:
-        changes["disk"] = units.size(options.disk)
-    if options.time is not None:
-        changes["time"] = units.seconds(options.time)
-    return msgspec.structs.replace(needs, **changes)
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -264,6 +243,19 @@ def _limit(text: str) -> Limit:
         message = f"`--limit {text}` is not a key and a number"
         raise errors.UsageError(message, hint="write `--limit camera` or `--limit camera:2`")
     return Limit(_plain(key), int(most))
+
+
+#: Options whose values are written in another way than definitions have them.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "cpus": _at_least("cpus", 1),
+    "gpus": _at_least("gpus", 0),
+    "memory": units.size,
+    "disk": units.size,
+    "time": units.seconds,
+    "via": _one_of("via", WAYS),
+    "data": _one_of("data", {one: one for one in get_args(Data)}),
+    "limit": _limit,
+}
 
 
 def submit(

@@ -62,7 +62,6 @@ class AsyncBatch(Ticket, Generic[T]):
     """The results of many calls, in order."""
 
     def __init__(self, count: int) -> None:
-        """Wait for `count` calls."""
         self._found: list[Return | Delivery | None] = [None] * count
         self._news = asyncio.Event()
 

@@ -8,6 +8,7 @@ import secrets
 import time
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -100,14 +101,13 @@ def _results(sheet: Mapping[str, Any]) -> dict[str, Any]:
     raise errors.JobFailed(message, hint=hint, state=sheet["state"])
 
 
+@dataclass(eq=False, repr=False)
 class FlowRun:
     """A workflow at a hub; each question is answered by how it is now."""
 
-    def __init__(self, address: Address, number: int) -> None:
-        """Name it by its number."""
-        self._address = address
-        #: Its number at the hub.
-        self.number = number
+    _address: Address
+    #: Its number at the hub.
+    number: int
 
     @property
     def state(self) -> str:
@@ -151,7 +151,6 @@ class AsyncFlowRun:
     """The same in a program with an event loop: all is to be awaited."""
 
     def __init__(self, address: Address, number: int) -> None:
-        """Name it by its number."""
         self._run = FlowRun(address, number)
         #: Its number at the hub.
         self.number = number

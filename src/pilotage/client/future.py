@@ -59,7 +59,6 @@ class BatchFuture(Ticket, Generic[T]):
     """The results of many calls, in order."""
 
     def __init__(self, count: int) -> None:
-        """Wait for `count` calls."""
         self._found: list[Return | Delivery | None] = [None] * count
         self._news = threading.Condition()
 

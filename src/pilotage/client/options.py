@@ -9,7 +9,7 @@ import msgspec
 
 from pilotage.base import errors, units
 from pilotage.client import file
-from pilotage.job.model import App, Call, Command, JobSpec, Recipe, Resources, Retry, Via
+from pilotage.job.model import App, Call, Command, JobSpec, Recipe, Retry, Via
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,33 +61,18 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Make the definition of a job."""
         if isinstance(recipe, Call) and self.python:
             recipe = msgspec.structs.replace(recipe, python=self.python)
-        time = self.timeout
         declares = bool(self.inputs or self.outputs or self.optional_outputs)
         # A program that names files finds them by these names.
         cwd = "." if declares and isinstance(recipe, Command) else ""
-        return JobSpec(
-            recipe,
-            self.name or name[:200],
-            env={key: _literal(value) for key, value in self.env.items()},
-            cwd=_literal(self.cwd) or cwd,
-            params=_literals(self.params),
-            inputs=tuple(_literal(one) for one in self.inputs),
-            outputs=_literals(self.outputs),
-            optional_outputs=_literals(self.optional_outputs),
-            resources=Resources(
-                cpus=self.cpus,
-                memory=_size(self.memory),
-                gpus=self.gpus,
-                disk=_size(self.disk),
-                time=units.seconds(time) if isinstance(time, str) else time,
-            ),
-            retry=Retry(attempts=self.retries + 1),
-            requirements=self.requirements,
-            rank=self.rank,
-            image=self.image,
-            site=self.site,
-            via=self.via,
-            priority=self.priority,
+        given = {one: getattr(self, one) for one in self.__struct_fields__ if one not in _OTHERS}
+        given |= {one: read(given[one]) for one, read in _READ.items()}
+        return JobSpec(recipe, self.name or name[:200]).changed(
+            given
+            | {
+                "cwd": _literal(self.cwd) or cwd,
+                "time": _seconds(self.timeout),
+                "retry": Retry(attempts=self.retries + 1),
+            }
         )
 
 
@@ -151,3 +136,21 @@ def _literal(word: str) -> str:
 
 def _size(value: int | str | None) -> int | None:
     return units.size(value) if isinstance(value, str) else value
+
+
+def _seconds(value: float | str | None) -> float | None:
+    return units.seconds(value) if isinstance(value, str) else value
+
+
+#: Options that are no fields of a definition, or have another name there.
+_OTHERS = frozenset({"name", "timeout", "retries", "python", "app"})
+#: Options whose values are written in another way than definitions have them.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "memory": _size,
+    "disk": _size,
+    "env": _literals,
+    "params": _literals,
+    "inputs": lambda paths: tuple(_literal(one) for one in paths),
+    "outputs": _literals,
+    "optional_outputs": _literals,
+}

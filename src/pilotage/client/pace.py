@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from pilotage.client.model import CallRange
 
@@ -25,24 +26,23 @@ _WAY_S = 1e-6
 _NEWEST = 0.3
 
 
+@dataclass(eq=False)
 class CallQueue:
     """The calls of one function that wait, and what is known of how long they take."""
 
-    def __init__(self, spec: bytes, fixed: int = 0) -> None:
-        """Know nothing yet."""
-        self.spec = spec
-        #: How many calls make a job, if that is not ours to choose.
-        self.fixed = fixed
-        #: Jobs on their way.
-        self.away = 0
-        #: Since when there is something on its way.
-        self.since = 0.0
-        self.waiting: deque[CallRange] = deque()
-        #: Calls of jobs whose worker died: each of them goes alone.
-        self.alone: deque[CallRange] = deque()
-        self.count = 0
-        self._wall: float | None = None
-        self._bytes = 1.0
+    spec: bytes
+    #: How many calls make a job, if that is not ours to choose.
+    fixed: int = 0
+    #: Jobs on their way.
+    away: int = field(default=0, init=False)
+    #: Since when there is something on its way.
+    since: float = field(default=0.0, init=False)
+    waiting: deque[CallRange] = field(default_factory=deque, init=False)
+    #: Calls of jobs whose worker died: each of them goes alone.
+    alone: deque[CallRange] = field(default_factory=deque, init=False)
+    count: int = field(default=0, init=False)
+    _wall: float | None = field(default=None, init=False)
+    _bytes: float = field(default=1.0, init=False)
 
     def add(self, part: CallRange) -> None:
         """Let calls wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -37,15 +38,12 @@ class Pump:
         self._closing = False
         self._give_up = 0.0
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        first = None
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._close_pipe)
             first = self._connect()
+            undo.callback(first.close)
             self._log_in(first)
-        except BaseException:
-            self._close_pipe()
-            if first is not None:
-                first.close()
-            raise
+            undo.pop_all()
         self._thread = threading.Thread(
             target=self._run, args=(first,), name="pilotage-client", daemon=True
         )

@@ -84,7 +84,6 @@ class Definitions:
     """The definitions of functions as JSON; each function is looked at once."""
 
     def __init__(self, options_: Options) -> None:
-        """Know none yet."""
         self._options = options_
         self._recipes: dict[int, tuple[object, job.Call]] = {}
         self._known: dict[tuple[int, int, int], tuple[object, bytes]] = {}

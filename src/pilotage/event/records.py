@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -101,13 +102,12 @@ def forget(db: Db, before: float) -> list[str] | None:
     return [text.load_path(facts[_OTHER]) for facts in messages if _OTHER in facts]
 
 
+@dataclass(eq=False)
 class StoredFiles:
     """The `file` table, read side."""
 
-    def __init__(self, db: Db) -> None:
-        """Read through a connection of its own."""
-        self._db = db
-        self._lock = threading.Lock()
+    _db: Db
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def listing(self, directory: str) -> dict[str, Entry]:
         """Return the rows of the entries of a directory by name."""

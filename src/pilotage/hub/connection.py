@@ -20,7 +20,7 @@ from pilotage.base.clock import Clock
 from pilotage.base.supervise import Background
 from pilotage.edge.enrolment import AgentEnrolment
 from pilotage.job import moves, records
-from pilotage.job.model import JobEnd, JobSpec
+from pilotage.job.model import JobSpec
 from pilotage.match import submission
 from pilotage.match.queue import JobQueue
 from pilotage.pilot import messages
@@ -123,19 +123,21 @@ class Clients:
                 await asyncio.wait_for(news.wait(), until - loop.time())
             self._gate.check(client.token, tokens.TokenScope.READ)
 
-    def _look(self, tag: str, after: int, last: int) -> tuple[list[JobEnd], int]:
+    def _look(self, tag: str, after: int, last: int) -> tuple[list[dict[str, Any]], int]:
         """Read the ends in the next piece of the journal, as many as go into one message."""
-        found: list[JobEnd] = []
+        found: list[dict[str, Any]] = []
         size = 0
         last = min(last, after + _PIECE)
         for seq, job, state, reason, result in self._reader.run(
             "ends_of_tag", tag=tag, after=after, last=last
         ):
-            body = msgspec.UNSET if result is None else msgspec.Raw(result.encode())
+            one = {"seq": seq, "job": job, "state": state, "reason": reason}
+            if result is not None:
+                one["result"] = msgspec.Raw(result.encode())
             size += len(reason) + len(result or "") + _AN_END
             if found and size > _MESSAGE:
-                return found, found[-1].seq
-            found.append(JobEnd(job, state, reason, seq, body))
+                return found, int(found[-1]["seq"])
+            found.append(one)
         return found, max(after, last)
 
     async def _cancel(self, client: Client, message: messages.Cancel) -> dict[str, Any]:

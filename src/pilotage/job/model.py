@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -258,6 +259,19 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     on_change: OnChange = "cancel"
     #: Exit codes that count as success.
     ok_codes: tuple[int, ...] = (0,)
+
+    def changed(self, values: Mapping[str, Any]) -> JobSpec:
+        """Return it with other values, each by its name, also within `resources` and so on."""
+        given, parts = dict(values), {}
+        for part in ("resources", "allocation"):
+            old = getattr(self, part)
+            if inner := {name: given.pop(name) for name in values if name in _fields(old)}:
+                parts[part] = msgspec.structs.replace(old, **inner)
+        return msgspec.structs.replace(self, **parts, **given)
+
+
+def _fields(of: msgspec.Struct) -> tuple[str, ...]:
+    return of.__struct_fields__
 
 
 class Binding(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -41,13 +41,12 @@ async def reach(way: Route) -> Stream:
     try:
         async with asyncio.timeout(_CONNECT_S):
             reader, writer = await asyncio.open_connection(host, port)
-            try:
+            with contextlib.ExitStack() as undo:
+                undo.callback(writer.close)
                 _keep_alive(writer)
                 if way.via[0]:
                     await _ask_proxy(reader, writer, way)
-            except BaseException:
-                writer.close()
-                raise
+                undo.pop_all()
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         why = str(error) or "no answer in time"
         raise errors.Unavailable(f"cannot reach {host}:{port}: {why}") from error

@@ -157,7 +157,6 @@ class Clusters:
             cluster.refused_by.discard(place)
 
     def __len__(self) -> int:
-        """Count the clusters that are known."""
         return len(self._known)
 
     def keep(self, used: Iterable[Cluster]) -> None:

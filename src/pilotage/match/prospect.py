@@ -68,7 +68,6 @@ class Offers:
     """All offers; jobs with the same requirements are compared with them once."""
 
     def __init__(self, offered: Sequence[Offered], now: float) -> None:
-        """Use the present offers."""
         self._now = now
         self._kinds: dict[str, list[Offered]] = {}
         for one in offered:

@@ -140,7 +140,8 @@ class DataLink:
 
     async def _receive(self, message: messages.BringHome, file: Landing) -> None:
         await anyio.to_thread.run_sync(file.open)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(file.close)
             left = file.wanted.size - file.offset
             while left:
                 async with asyncio.timeout(_IDLE_S):
@@ -150,9 +151,7 @@ class DataLink:
                     raise ConnectionCut
                 await anyio.to_thread.run_sync(file.add, memoryview(data))
                 left -= len(data)
-        except BaseException:
-            file.close()
-            raise
+            undo.pop_all()
         executable = file.wanted.remote in message.executable
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(lambda: file.check(executable=executable))

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -36,7 +37,6 @@ class PilotUsage:
     __slots__ = ("_recent", "_told", "_when", "had", "resident", "used")
 
     def __init__(self, now: float) -> None:
-        """Begin when the pilot came."""
         #: Core-seconds that payloads have used and had since it came.
         self.used = 0.0
         self.had = 0.0
@@ -214,17 +214,18 @@ class Pilot:
             self.timer = None
 
 
+@dataclass(eq=False)
 class PilotTable:
-    """All pilots by number; changes go to the store and to the matchmaker."""
+    """All pilots by number; changes go to the store and to the matchmaker.
 
-    def __init__(
-        self, queue: JobQueue, lease: float, tick: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Begin empty; `load` reads the store. Leases end by the clock `tick`."""
-        self._queue = queue
-        self._lease = lease
-        self.tick = tick
-        self.pilots: dict[int, Pilot] = {}
+    It is empty until `load` has read the store.
+    """
+
+    _queue: JobQueue
+    _lease: float
+    #: The clock by which leases end.
+    tick: Callable[[], float] = time.monotonic
+    pilots: dict[int, Pilot] = field(default_factory=dict, init=False)
 
     def now(self) -> float:
         """Return what time it is by the clock of the queue."""

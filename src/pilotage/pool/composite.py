@@ -54,7 +54,6 @@ class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probe: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         if self.weight not in {"supply", "utilisation", "allocation"}:
             hint = "by supply, utilisation or allocation"
             raise errors.ConfigError(f"pools cannot be weighted by {self.weight!r}", hint=hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -41,7 +42,6 @@ class Linear(Thresholds, Stage, frozen=True):
     interval: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         check_band(self.low_utilisation, self.high_allocation, self.interval)
         if not self.rate > 0:
             raise errors.ConfigError(f"rate is {self.rate:g}; it must be above 0")
@@ -92,7 +92,6 @@ class RelativeSupply(Scales, Stage, frozen=True):
     first: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         check_band(self.low_utilisation, self.high_allocation, self.interval)
         if not 0 <= self.low_scale < 1:
             raise errors.ConfigError(f"low_scale is {self.low_scale:g}; it must be below 1")
@@ -156,13 +155,12 @@ class Stepwise(Stage, frozen=True):
         return Decision(max(0.0, float(wanted)), f"{why} asks for {volume(wanted)}")
 
 
+@dataclass(eq=False)
 class StepRules:
     """Rules that are still being collected; made by `stepwise`."""
 
-    def __init__(self, base: Rule) -> None:
-        """Begin with the rule below all thresholds."""
-        self.base = base
-        self.rules: list[tuple[float, Rule]] = []
+    base: Rule
+    rules: list[tuple[float, Rule]] = field(default_factory=list, init=False)
 
     def add(self, rule: Rule | None = None, *, supply: float) -> Any:  # noqa: ANN401 - a rule, or what takes one
         """Add the rule from a supply on; without a rule, return what adds one."""
@@ -192,7 +190,6 @@ class Switch(Stage, frozen=True):
     interval: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot decide."""
         check_interval(self.interval)
         for one in (self.default, *(one for _, one in self.others)):
             if not isinstance(one, Controller):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -195,22 +196,15 @@ _LATE_INTERVALS = 2.0
 _BUSY = (Basis.EFFICIENCY, Basis.BOTH)
 
 
+@dataclass(eq=False)
 class PoolsInTurn:
     """All pools at one moment, and what has been ordered at their sites so far."""
 
-    def __init__(
-        self,
-        pools: Mapping[str, Pool],
-        rows: Mapping[str, PoolRow],
-        seen: Mapping[str, PoolObservation],
-        now: float,
-    ) -> None:
-        """Begin with nothing ordered."""
-        self.pools = pools
-        self.seen = seen
-        self.now = now
-        self._rows = rows
-        self._ordered: dict[str, tuple[int, int]] = {}
+    pools: Mapping[str, Pool]
+    _rows: Mapping[str, PoolRow]
+    seen: Mapping[str, PoolObservation]
+    now: float
+    _ordered: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def row(self, name: str) -> PoolRow:
         """Return what the store keeps of a pool."""

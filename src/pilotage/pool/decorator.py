@@ -30,7 +30,6 @@ class Buffer(Stage, frozen=True):
     window: float = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         if not self.window >= 0:
             raise errors.ConfigError(f"window is {self.window:g}; it must not be below 0")
 
@@ -75,7 +74,6 @@ class Standardiser(Stage, frozen=True):
     surplus: float = _INF
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         if not self.minimum <= self.maximum:
             message = f"minimum {self.minimum:g} is above maximum {self.maximum:g}"
             raise errors.ConfigError(message)

@@ -21,7 +21,6 @@ class Guarded(Face):
     """Leaves a pool that fails as it is, and tries again later."""
 
     def __init__(self, inner: Target, tick: Callable[[], float] = time.monotonic) -> None:
-        """Stand before a pool."""
         self.inner = inner
         self.name = inner.name
         #: What went wrong last; nothing once it went well again.

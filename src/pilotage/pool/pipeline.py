@@ -114,7 +114,6 @@ class Bound(Face):
     """A decorator above a pool, which looks like a pool."""
 
     def __init__(self, decorator: Decorator, target: Target, state: Any = None) -> None:  # noqa: ANN401
-        """Stand above the target."""
         self.decorator = decorator
         self.target = target
         self.state = state

@@ -7,6 +7,7 @@ import functools
 import logging
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +76,15 @@ class HubAddress(msgspec.Struct, frozen=True):
     ca: str = ""
 
 
+@dataclass(eq=False)
 class HubOrders:
     """Orders of the hub of this process."""
 
-    def __init__(self, site: str, roster: PilotTable, writer: Writer, address: Path) -> None:
-        """Get ready; `address` is the file that says where the hub is."""
-        self._site = site
-        self._roster = roster
-        self._writer = writer
-        self._address = address
+    _site: str
+    _roster: PilotTable
+    _writer: Writer
+    #: The file that says where the hub is.
+    _address: Path
 
     async def wanted(self) -> list[PilotBatch]:
         """Return the pilots to submit; end those that were cancelled before."""

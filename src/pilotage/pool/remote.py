@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -31,13 +32,12 @@ _MOST = 1e9
 _WORDS = 1000
 
 
+@dataclass(eq=False)
 class Voice:
     """Name of the controller, and the reason of its demand."""
 
-    def __init__(self, by: str) -> None:
-        """Have nothing to say yet."""
-        self.by = by
-        self.words = ""
+    by: str
+    words: str = field(default="", init=False)
 
 
 def reading(pool: PoolView) -> Reading:
@@ -66,20 +66,18 @@ def takes(pool: PoolView, demand: float) -> tuple[float, str]:
     return taken, f"its {bound} in the hub is {volume(taken)}"
 
 
+@dataclass(eq=False)
 class PoolHub:
     """A hub whose pools are seen all at once, and asked one by one."""
 
-    def __init__(
-        self, find: Callable[[], Address], tick: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Look up the hub each time, since its address may change."""
-        self._find = find
-        self._tick = tick
-        self._session: Session | None = None
-        #: What was seen last, or why nothing was, and when.
-        self._seen: dict[str, PoolView] = {}
-        self._error: Exception | None = None
-        self._when = -math.inf
+    #: Looks up the hub each time, since its address may change.
+    _find: Callable[[], Address]
+    _tick: Callable[[], float] = time.monotonic
+    _session: Session | None = field(default=None, init=False)
+    #: What was seen last, or why nothing was, and when.
+    _seen: dict[str, PoolView] = field(default_factory=dict, init=False)
+    _error: Exception | None = field(default=None, init=False)
+    _when: float = field(default=-math.inf, init=False)
 
     def see(self, name: str) -> PoolView:
         """See a pool; those that are looked at in the same moment are asked about once."""
@@ -128,7 +126,6 @@ class RemotePool(Face):
     def __init__(
         self, name: str, hub: PoolHub, voice: Voice, tick: Callable[[], float] = time.monotonic
     ) -> None:
-        """Stand for the pool of that name."""
         self.name = name
         self._hub = hub
         self._voice = voice

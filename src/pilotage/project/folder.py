@@ -59,11 +59,9 @@ class ProjectFolder:
         self.db.close()
 
     def __enter__(self) -> Self:
-        """Use it in a `with` block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the store."""
         self.close()
 
     @property

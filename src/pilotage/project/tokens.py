@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -182,18 +183,16 @@ def revoke(db: Db, number: int, now: float) -> None:
         raise errors.NotFound(f"there is no token {number}", hint="`pilotage token ls` lists them")
 
 
+@dataclass(eq=False, repr=False)
 class TokenGate:
     """Looks up tokens, with a short cache; may be used by any thread."""
 
-    def __init__(
-        self, db: Db, now: Callable[[], float], tick: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Read from a connection of its own."""
-        self._db = db
-        self._now = now
-        self._tick = tick
-        self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, Grant]] = {}
+    #: A connection of its own.
+    _db: Db
+    _now: Callable[[], float]
+    _tick: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _known: dict[str, tuple[float, Grant]] = field(default_factory=dict, init=False)
 
     def check(self, secret: str, wanted: TokenScope) -> Grant:
         """Return the grant of a secret, or refuse it."""

@@ -67,6 +67,10 @@ def _undeclared(spec: JobSpec, pattern: Pattern) -> bool:
     return True
 
 
+#: Keys of recipes that definitions have by the same name.
+_SAME = tuple(one for one in JobSpec.__struct_fields__ if one in RecipeText.__struct_fields__)
+
+
 def job(name: str, written: RecipeText, folder: str, base: str = "") -> JobSpec:
     """Build the definition of a job."""
     for param in written.params:
@@ -83,34 +87,24 @@ def job(name: str, written: RecipeText, folder: str, base: str = "") -> JobSpec:
     with key("image"):
         wish.check_image(written.image or "")
     _check_site(written)
-    ok_codes = written.ok_codes if written.ok_codes is not None else (0,)
-    for code in ok_codes:
+    for code in written.ok_codes or ():
         with key("ok_codes"):
             if not 0 <= code <= 255:
                 raise errors.BadRule(f"an exit code is a number from 0 to 255, not {code}")
-    spec = JobSpec(
-        recipe=recipe.recipe(written, folder, base),
-        name=name,
-        params=written.params,
-        outputs=written.outputs,
-        optional_outputs=written.optional_outputs,
-        env={variable: template.write(value) for variable, value in written.env.items()},
-        cwd=written.cwd or "",
-        resources=_resources(written),
-        retry=_retry(written.retry),
-        requirements=written.requirements or "",
-        rank=written.rank or "",
-        image=written.image or "",
-        site=written.site or "",
-        via=WAYS[written.via] if written.via else "",
-        allocation=_allocation(written),
-        data=written.data or "staged",
-        inputs=trigger.texts(written.inputs or ()),
-        priority=written.priority or 0,
-        limit=limit(written.limit),
-        on_change=written.on_change or "cancel",
-        ok_codes=ok_codes,
-    )
+    # A key sets the field of its name, but for those that are written in another way.
+    given = {one: value for one in _SAME if (value := getattr(written, one)) is not None}
+    given |= {
+        "recipe": recipe.recipe(written, folder, base),
+        "name": name,
+        "env": {variable: template.write(value) for variable, value in written.env.items()},
+        "resources": _resources(written),
+        "retry": _retry(written.retry),
+        "via": WAYS[written.via] if written.via else "",
+        "allocation": _allocation(written),
+        "inputs": trigger.texts(written.inputs or ()),
+        "limit": limit(written.limit),
+    }
+    spec = JobSpec(**given)
     with key("batch" if written.batch else "slurm" if written.slurm else "site"):
         wish.check_site(spec)
     return spec

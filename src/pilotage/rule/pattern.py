@@ -238,7 +238,6 @@ class Index:
     """All enabled rules of a project, ready to be asked; it never changes."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        """Sort the rules."""
         self.rules: tuple[Rule, ...] = tuple(rule for rule in rules if rule.enabled)
         places: dict[WatchedDirectory, list[_Entry]] = {}
         for order, (place, rule, pattern, name) in enumerate(_entries(self.rules)):

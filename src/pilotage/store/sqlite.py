@@ -74,7 +74,6 @@ class Db:
     """A connection that speaks in named queries; one thread at a time may use it."""
 
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        """Wrap an open connection."""
         self._connection = connection
         self._queries = load()
         self.path = path

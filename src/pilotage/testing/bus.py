@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -18,12 +20,12 @@ from pilotage.bus.port import Message, matches
 MOST_WAITING = 100_000
 
 
+@dataclass(eq=False)
 class _Queue:
     """The messages that wait for the subscribers of one pattern."""
 
-    def __init__(self) -> None:
-        self._messages: deque[Message] = deque()
-        self._count = anyio.Semaphore(0)
+    _messages: deque[Message] = field(default_factory=deque, init=False)
+    _count: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(0), init=False)
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -57,11 +59,10 @@ class _Receiver:
             raise StopAsyncIteration
         if self._room:
             await self._room.acquire()
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._free)
             taken = await self._queue.take()
-        except BaseException:
-            self._free()
-            raise
+            undo.pop_all()
         message = replace(taken, tag=next(self._tags))
         self._held[message.tag] = message
         return message

@@ -9,7 +9,6 @@ class ManualClock:
     """A clock that moves when a test says so."""
 
     def __init__(self, start: float = 1_000_000_000.0) -> None:
-        """Begin at `start`."""
         self._now = start
         self._moved = anyio.Event()
 

@@ -126,7 +126,8 @@ def test_directives_of_slurm_are_understood():
         "#SBATCH --gres=gpu:a100:2 -o out.txt --partition debug\n"
         "\n"
         "module load x\n"
-        "#SBATCH --mem=1T\n"
+        "#SBATCH --mem=1T\n",
+        (),
     )
     assert found.values == {
         "name": "fit", "cpus": "4", "memory": "2GiB", "time": "5400.0", "gpus": "2",
@@ -139,7 +140,7 @@ def test_directives_of_slurm_are_understood():
     [("30", 1800), ("1:30", 90), ("1:00:00", 3600), ("2-0", 172800), ("1-12:30", 131400)],
 )
 def test_times_of_slurm(written, seconds):
-    assert float(directives.read(f"#SBATCH -t {written}\n").values["time"]) == seconds
+    assert float(directives.read(f"#SBATCH -t {written}\n", ()).values["time"]) == seconds
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_times_of_slurm(written, seconds):
 )
 def test_directives_that_make_no_sense_name_their_line(line):
     with pytest.raises(errors.UsageError):
-        directives.read(f"#!/bin/sh\n{line}\n")
+        directives.read(f"#!/bin/sh\n{line}\n", ("cpus", "tag"))
 
 
 @pytest.mark.parametrize(

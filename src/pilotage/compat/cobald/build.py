@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -114,23 +115,18 @@ class _Placed(Exception):
     """An error that names its place already."""
 
     def __init__(self, error: errors.ConfigError) -> None:
-        """Carry it."""
         super().__init__(str(error))
         self.error = error
 
 
+@dataclass(eq=False)
 class _Builder:
     """Makes what elements say, the last of a list first."""
 
-    def __init__(
-        self, file: str, allow: tuple[str, ...], makers: dict[str, Maker],
-        born: Callable[[Any], object] | None,
-    ) -> None:  # fmt: skip
-        """Know what may be made."""
-        self._born = born
-        self._file = file
-        self._allow = allow
-        self._makers = makers
+    _file: str
+    _allow: tuple[str, ...]
+    _makers: dict[str, Maker]
+    _born: Callable[[Any], object] | None
 
     def pipeline(self, listed: list[Any], where: str) -> Pipeline | Target:
         """Join a list; the last is a pool."""

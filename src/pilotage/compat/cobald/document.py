@@ -72,7 +72,6 @@ class _Reader:
     """Walks a tree of nodes, and counts."""
 
     def __init__(self, yaml: ModuleType, loader: Any, file: str) -> None:  # noqa: ANN401 - it has no types
-        """Begin at no node."""
         self._nodes = yaml.nodes
         self._loader = loader
         self._file = file

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -25,14 +26,13 @@ GROUP = "cobald.config.yaml_constructors"
 _ON_THE_WAY = ("queued", "booting", "draining")
 
 
+@dataclass(eq=False)
 class Probe:
     """Stands for the target of a class of others."""
 
-    def __init__(self) -> None:
-        """Show an empty pool."""
-        self.reading = Reading(0.0, 0.0)
-        #: What was asked for since the last reading.
-        self.asked: float | None = None
+    reading: Reading = field(default_factory=lambda: Reading(0.0, 0.0), init=False)
+    #: What was asked for since the last reading.
+    asked: float | None = field(default=None, init=False)
 
     def show(self, reading: Reading) -> None:
         """Show another reading."""

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,11 @@ _log = logging.getLogger("pilotage.pool")
 _WELL_S = 120.0
 
 
+@dataclass(eq=False)
 class Services:
     """What runs beside a pipeline."""
 
-    def __init__(self) -> None:
-        """Run nothing before `start`."""
-        self._waiting: list[Any] | None = []
+    _waiting: list[Any] | None = field(default_factory=list, init=False)
 
     def forget(self) -> None:
         """Let go of what was made for nothing."""

@@ -161,7 +161,6 @@ class SocketMonitor(Monitor):
         print: TextIO | None = None,  # noqa: A002 - MEOW's name
         logging: int = 0,
     ) -> None:
-        """Take what MEOW takes."""
         super().__init__(base_dir, patterns, recipes, name, print, logging)
 
 

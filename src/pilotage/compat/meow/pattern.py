@@ -71,7 +71,6 @@ class Pattern:
         raise NotImplementedError
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         check.name(self.name, "the name of a pattern")
         check.name(self.recipe, "the name of a recipe")
         check.variable(self.variable, "the variable of what fired")
@@ -104,7 +103,6 @@ class FileEventPattern(Pattern):
     tracing: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         super().__post_init__()
         path = check.name(self.triggering_path, "triggering_path")
         if path.startswith("/"):
@@ -137,7 +135,6 @@ class SocketPattern(Pattern):
     tracing: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         super().__post_init__()
         if check.kind(self.triggering_port, int, "triggering_port") not in check.PORTS:
             bounds = f"{check.PORTS[0]} to {check.PORTS[-1]}"

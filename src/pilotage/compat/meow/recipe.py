@@ -123,7 +123,6 @@ class Recipe:
     requirements: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         check.name(self.name, "the name of a recipe")
         self.parameters = check.facts(self.parameters, "parameters")
         self.requirements = check.facts(self.requirements, "requirements")
@@ -143,7 +142,6 @@ class BashRecipe(Recipe):
     job_type = "bash"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         super().__post_init__()
         check.suffix(self.source, (".sh", ".bash"), "source")
         self.recipe = check.lines(self.recipe, "recipe")
@@ -162,7 +160,6 @@ class PythonRecipe(Recipe):
     job_type = "python"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         super().__post_init__()
         self.recipe = check.lines(self.recipe, "recipe")
 

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from pilotage.event.file.model import Entry, join
@@ -104,19 +105,18 @@ class CompletenessCheck:
         self.wait = FIRST_LOOK
 
 
+@dataclass(eq=False)
 class CompletenessGate:
     """Lets files through when they are complete."""
 
-    def __init__(self, outbox: Outbox, settle: float, idle: Callable[[], bool]) -> None:
-        """Start without pending files; `idle` returns whether the inotify queue is empty."""
-        self._outbox = outbox
-        self._settle = settle
-        self._idle = idle
-        self._checks: dict[str, CompletenessCheck] = {}
-        self._heap: list[tuple[float, str]] = []
+    _outbox: Outbox
+    _settle: float
+    #: Returns whether the inotify queue is empty.
+    _idle: Callable[[], bool]
+    _checks: dict[str, CompletenessCheck] = field(default_factory=dict, init=False)
+    _heap: list[tuple[float, str]] = field(default_factory=list, init=False)
 
     def __contains__(self, path: str) -> bool:
-        """Return whether a file is waited for."""
         return path in self._checks
 
     def admit(

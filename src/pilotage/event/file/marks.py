@@ -45,7 +45,6 @@ class Marks:
     """
 
     def __init__(self, special: Callable[[int, int, int, bytes], None]) -> None:
-        """Start empty."""
         self._special = special
         #: Bits by watch and name.
         self.names: defaultdict[int, dict[bytes, int]] = defaultdict(dict)

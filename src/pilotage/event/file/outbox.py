@@ -24,7 +24,6 @@ class Outbox:
     """
 
     def __init__(self, sink: Sink, clock: Clock, kinds: frozenset[EventKind]) -> None:
-        """Start empty."""
         self._sink = sink
         self._clock = clock
         self._now = clock.now()

@@ -10,6 +10,7 @@ import struct
 import termios
 import threading
 import time
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from inotify_simple import INotify
@@ -25,26 +26,21 @@ PAUSE = 0.003
 HEADER = struct.Struct("iIII")
 
 
+@dataclass(eq=False, slots=True)
 class Chunk:
     """Records as they were read."""
 
-    __slots__ = ("data", "since")
-
-    def __init__(self, data: bytes, since: float) -> None:
-        """All that the kernel had at `since` is in it, or in one before it."""
-        self.data = data
-        self.since = since
+    data: bytes
+    #: All that the kernel had at this time is in it, or in one before it.
+    since: float
 
 
+@dataclass(eq=False, slots=True)
 class WakeCall:
     """Something that is to be done between two chunks."""
 
-    __slots__ = ("done", "what")
-
-    def __init__(self, what: str) -> None:
-        """Name it."""
-        self.what = what
-        self.done = threading.Event()
+    what: str
+    done: threading.Event = field(default_factory=threading.Event, init=False)
 
 
 Inbox = SimpleQueue[Chunk | WakeCall]

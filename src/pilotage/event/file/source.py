@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from pilotage.base import crash
@@ -30,20 +31,18 @@ def outermost(roots: tuple[str, ...]) -> list[str]:
     return kept
 
 
+@dataclass(eq=False)
 class Roots:
     """The roots, and which directory was found at each."""
 
-    def __init__(self, known: KnownFiles, outbox: Outbox, watches: Watches, survey: Survey) -> None:
-        """Start with none."""
-        self._known = known
-        self._outbox = outbox
-        self._watches = watches
-        self._survey = survey
-        self._paths: list[str] = []
-        self._found: dict[str, tuple[int, int] | None] = {}
+    _known: KnownFiles
+    _outbox: Outbox
+    _watches: Watches
+    _survey: Survey
+    _paths: list[str] = field(default_factory=list, init=False)
+    _found: dict[str, tuple[int, int] | None] = field(default_factory=dict, init=False)
 
     def __contains__(self, path: str) -> bool:
-        """Return whether a path is a root."""
         return path in self._found
 
     def reshape(self, roots: tuple[str, ...]) -> None:

@@ -252,7 +252,6 @@ class Page:
     """All files of the page; nothing else can be asked for."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
-        """Read all files of the page."""
         found = (file for file in folder.rglob("*") if file.is_file())
         self._files = {file.relative_to(folder).as_posix(): _read(file) for file in found}
 

@@ -16,7 +16,7 @@ from pilotage.flow import rerun
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
 from pilotage.job import logs, machine, moves, records
-from pilotage.job.model import Attempt, State
+from pilotage.job.model import Attempt, Job, State
 from pilotage.match import explain as explaining
 from pilotage.match import submission
 from pilotage.match.where import places
@@ -90,10 +90,8 @@ def show(db: Db, call: ApiCall) -> answers.JobSheet:
     )
 
 
-_SAME = (
-    "id", "name", "reason", "owner", "priority", "attempt", "created", "started", "ended", "rule",
-    "tag", "not_before", "limit_key", "event", "parent", "spec", "binding",
-)  # fmt: skip
+#: What the answer has as the store has it.
+_SAME = {*answers.JobSheet.__struct_fields__} & {*Job.__struct_fields__} - {"state"}
 
 
 def submit(db: Db, call: ApiCall) -> answers.Numbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import Any
 
 from pilotage.hub.api import answers, pilots
@@ -29,21 +30,20 @@ _RECOUNT_S = 60.0
 _RECOUNT_TIMES = 200.0
 
 
+@dataclass(eq=False)
 class JobCounts:
     """Counts of jobs; one thread at a time."""
 
-    def __init__(self) -> None:
-        """Start empty."""
-        #: Jobs by state.
-        self.counts: Counter[str] = Counter()
-        #: Since this process began to look: jobs submitted and started, and ends by state.
-        self.submitted = 0
-        self.started = 0
-        self.ended: Counter[str] = Counter()
-        self._line = -1
-        self._job = 0
-        self._recount = 0.0
-        self._steps: deque[tuple[float, int, int, int]] = deque()
+    #: Jobs by state.
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    #: Since this process began to look: jobs submitted and started, and ends by state.
+    submitted: int = field(default=0, init=False)
+    started: int = field(default=0, init=False)
+    ended: Counter[str] = field(default_factory=Counter, init=False)
+    _line: int = field(default=-1, init=False)
+    _job: int = field(default=0, init=False)
+    _recount: float = field(default=0.0, init=False)
+    _steps: deque[tuple[float, int, int, int]] = field(default_factory=deque, init=False)
 
     def catch_up(self, db: Db, now: float) -> None:
         """Follow the journal to its end."""
@@ -106,14 +106,13 @@ class JobCounts:
         self.counts = +self.counts
 
 
+@dataclass(eq=False)
 class Overviews:
     """Counts and expensive answers, kept for all requests."""
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self.tally = JobCounts()
-        self.memo = Memo()
-        self._lock = threading.Lock()
+    tally: JobCounts = field(default_factory=JobCounts, init=False)
+    memo: Memo = field(default_factory=Memo, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def count(self, db: Db, now: float) -> None:
         """Bring the counts up to date."""

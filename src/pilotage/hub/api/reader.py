@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
@@ -17,14 +18,15 @@ _T = TypeVar("_T")
 _THREADS = 4
 
 
+@dataclass(eq=False)
 class Readers:
     """A few connections that take turns."""
 
-    def __init__(self, open_reader: Callable[[], Db]) -> None:
-        """Open connections when they are needed."""
-        self._open = open_reader
-        self._free: list[Db] = []
-        self._slots = anyio.CapacityLimiter(_THREADS)
+    _open: Callable[[], Db]
+    _free: list[Db] = field(default_factory=list, init=False)
+    _slots: anyio.CapacityLimiter = field(
+        default_factory=lambda: anyio.CapacityLimiter(_THREADS), init=False
+    )
 
     async def ask(self, question: Callable[[Db], _T]) -> _T:
         """Read in a worker thread; all that one question reads is of one moment."""

@@ -84,12 +84,11 @@ class Cache:
             if self._is_known(digest):
                 return True
             self._coming[digest] = -1
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.fail, digest)
             self._coming[digest] = self._lock(digest, check)
             found = self._is_right(digest, check)
-        except BaseException:
-            self.fail(digest)
-            raise
+            undo.pop_all()
         if found:
             with self._changed:
                 self._came(digest)

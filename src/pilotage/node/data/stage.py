@@ -242,11 +242,10 @@ class Stager:
         """Have some content in the cache, for as long as the attempt needs it."""
         digest, size = given["sha256"], given["size"]
         if not self._cache.use(digest, one.check):
-            try:
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._cache.fail, digest)
                 self._fetch(line, one, digest, size)
-            except BaseException:
-                self._cache.fail(digest)
-                raise
+                undo.pop_all()
             self._cache.keep(digest, size)
         with self._lock:
             if not one.given_up:

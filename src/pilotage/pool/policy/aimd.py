@@ -60,7 +60,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
     def __call__(
         self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory
     ) -> PolicyDecision:
-        """Return the decision."""
+        """Return the orders of this moment, and what to remember."""
         elapsed = max(0.0, now - memory.time)
         needs = weigh(hints, memory.needs, elapsed, patience=self.patience, haste=self.haste)
         memory = Memory(now, learn(memory.pools, sights, now), needs)

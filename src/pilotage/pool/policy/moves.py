@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -32,13 +33,12 @@ class Manners(msgspec.Struct, frozen=True, kw_only=True):
     slack: float = 0.5
 
 
+@dataclass(eq=False)
 class Book:
     """Orders as they are written down; what is ordered of a pool is looked up at once."""
 
-    def __init__(self) -> None:
-        """Begin with an empty page."""
-        self.orders: list[PoolOrder] = []
-        self._ordered: dict[str, int] = {}
+    orders: list[PoolOrder] = field(default_factory=list, init=False)
+    _ordered: dict[str, int] = field(default_factory=dict, init=False)
 
     def write(self, pool: str, act: Act, count: int, words: str) -> None:
         """Add an order."""

@@ -88,7 +88,6 @@ class Delays:
     """The delays of one machine's orders, one after the other."""
 
     def __init__(self, provider: Provider, machine: str, seed: int) -> None:
-        """Begin with the first."""
         self._dice = random.Random(f"delays {machine} {seed}")  # noqa: S311 - dice
         self._provider = provider
 

@@ -58,7 +58,6 @@ class Pool:
     )  # fmt: skip
 
     def __init__(self, machine: Machine) -> None:
-        """Begin with nothing."""
         self.machine = machine
         self.queued: dict[SimulatedPilot, None] = {}
         self.booting: dict[SimulatedPilot, None] = {}
@@ -90,7 +89,6 @@ class ProviderQueue:
     """What is on order at one provider, and what it lets us hold."""
 
     def __init__(self, provider: Provider, hours: int, seed: int) -> None:
-        """Begin with no orders."""
         #: The most that it ever lets us hold, and what we hold.
         self.quota = int(provider.capacity * (1 + provider.swing))
         self.held = 0

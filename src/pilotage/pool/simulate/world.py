@@ -16,7 +16,6 @@ class RunTally:
     """Running counts; core-minutes until they are asked for."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """Begin with nothing."""
         self._from = scenario.warm * _MINUTES
         self._until = scenario.hours * _MINUTES
         #: Cores now: held, used, booting, in pilots without a job, draining and used in these.
