@@ -67,7 +67,7 @@ class ForwardEnd(msgspec.Struct, frozen=True):
     state: str
     seq: int = 0
     reason: str = ""
-    #: What it returned, if it returned anything.
+    #: What it returned; unset if it returned nothing.
     result: Any = msgspec.UNSET
 
 
@@ -92,7 +92,7 @@ def forwards(db: Db) -> bool:
 
 
 def note(db: Db, at: ForwardState) -> None:
-    """Record how far we are."""
+    """Record the last end received."""
     events.advance(db, _CURSOR, text.dump(at))
 
 

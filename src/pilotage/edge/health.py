@@ -93,7 +93,7 @@ def drained(drain: Drain) -> str:
 def past(word: Word) -> str:
     """Describe the last known health of a site whose health is unknown now."""
     how = "in trouble" if word == "trouble" else word
-    return f"was {how} when it was last heard of"
+    return f"was {how} when last seen"
 
 
 def troubles(beat: Heartbeat, age: float) -> list[str]:
@@ -106,7 +106,7 @@ def troubles(beat: Heartbeat, age: float) -> list[str]:
         found.append(f"{units.bytes_for_people(beat.disk_free)} of disk are free for jobs")
     left = days(beat, age)
     if left is not None and left < 0:
-        found.append("its certificate is over")
+        found.append("its certificate has expired")
     return found
 
 
@@ -129,4 +129,4 @@ def _ends(beat: Heartbeat, age: float) -> str:
     left = days(beat, age)
     if left is None or not 0 <= left < SOON_DAYS:
         return ""
-    return f"its certificate ends in {units.for_people(left * _DAY_S)}"
+    return f"its certificate expires in {units.for_people(left * _DAY_S)}"
