@@ -103,5 +103,5 @@ sys.exit(len([*here.iterdir()]) == 1)
     assert "`a` failed" in ear.told[0]["text"]
     assert len(ear.keys) == 3
     assert len(set(ear.keys)) == 1
-    assert "169.254.169.254` is not told" in hub.said
+    assert "169.254.169.254` is not notified" in hub.said
     assert b"told (1) is failed" in (mails / "1").read_bytes()

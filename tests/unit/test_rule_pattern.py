@@ -215,6 +215,11 @@ def closed(path, kind=EventKind.FILE_CLOSED, **more):
             ),
         ),
         (
+            {"min_size": 1024, "events": frozenset({EventKind.FILE_DELETED})},
+            closed("/p/raw/a.csv", EventKind.FILE_DELETED),
+            (),
+        ),
+        (
             {"exclude": ("a*",)},
             closed("/p/raw/a.csv"),
             ("'a.csv' is excluded by 'a*'",),

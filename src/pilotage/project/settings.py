@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from pilotage.base import errors, toml, units
+from pilotage.bus.amqp.model import BrokerSettings
 from pilotage.data.transfer import url
 from pilotage.data.transfer.keys import Keys
 from pilotage.event.file.model import Options
@@ -176,27 +177,14 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     group: dict[str, Owner] = {}
 
 
-class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The message broker, by which sites without login access are reached."""
+class BusSettings(BrokerSettings, frozen=True, kw_only=True):
+    """The broker that reaches sites without a login; paths of files are below the project."""
 
-    #: Such as `"amqps://broker.example.org:5671/"`; the path is the virtual host. Empty means none.
-    url: str = ""
-    #: File of the certificate authorities of the broker, below the project; empty means those of
-    #: the system.
-    ca: str = ""
-    #: Files of our certificate and its key, read again for each connection.
-    certificate: str = ""
-    key: str = ""
-    #: Our name as the broker reads it in the certificate.
-    user: str = ""
-    #: The exchange of all topics, and the one of what the broker gives up.
-    exchange: str = "pilotage"
-    dead: str = "pilotage.dead"
     #: The topics that heartbeats of sites come by.
     beats: str = "heartbeat.**"
     #: The topics that jobs and chains of others come by, each with the user whose those are that
     #: carry no name which the broker has checked; empty means that they are refused.
-    jobs: dict[str, str] = {}
+    jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
     #: Where the states of jobs are published that came as Balsam definitions.
     balsam_status: str = "balsam_job_status"
 

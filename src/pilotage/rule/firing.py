@@ -123,14 +123,11 @@ def limit(ready: PreparedRule, one: Binding) -> str:
 
 def unfit(pattern: FilePattern, event: Event, now: float) -> bool:
     """Return whether size or age exclude an event."""
-    if event.size < pattern.min_size and event.kind not in _SIZELESS:
+    if pattern.too_small(event):
         return True
     if pattern.max_size is not None and event.size > pattern.max_size:
         return True
     return pattern.max_age is not None and event.mtime < now - pattern.max_age
-
-
-_SIZELESS = frozenset({EventKind.FILE_DELETED, EventKind.FILE_MOVED_FROM})
 
 
 def wait_until(pattern: FilePattern, event: Event, now: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.event.model import EventKind
+from pilotage.event.model import Event, EventKind
 from pilotage.job.model import JobSpec, State
 
 #: What a file rule fires on unless it says otherwise: complete files only.
@@ -65,6 +65,11 @@ class FilePattern(msgspec.Struct, frozen=True, tag="file", tag_field="kind"):
     gather: Gather | None = None
     #: What makes a version: the file's inode, size and time, or its SHA-256.
     version: Literal["stat", "content"] = "stat"
+
+    def too_small(self, event: Event) -> bool:
+        """Return whether a file is below `min_size`; a file that is gone has no size."""
+        gone = event.kind in (EventKind.FILE_DELETED, EventKind.FILE_MOVED_FROM)
+        return event.size < self.min_size and not gone
 
 
 class TimerPattern(msgspec.Struct, frozen=True, tag="timer", tag_field="kind"):

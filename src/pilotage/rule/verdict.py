@@ -101,7 +101,7 @@ def _why_not(pattern: FilePattern, directory: str, name: str) -> Iterator[str]:
 
 def _judge_size(pattern: FilePattern, event: Event) -> Iterator[str]:
     size = units.bytes_for_people(event.size)
-    if event.size < pattern.min_size:
+    if pattern.too_small(event):
         yield f"size {size} is below min_size {units.bytes_for_people(pattern.min_size)}"
     if pattern.max_size is not None and event.size > pattern.max_size:
         yield f"size {size} is above max_size {units.bytes_for_people(pattern.max_size)}"
