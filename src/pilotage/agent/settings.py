@@ -103,8 +103,8 @@ class SiteBroker(BrokerSettings, frozen=True, kw_only=True):
 
     #: Seconds between two attempts to connect, at most; the first come sooner.
     retry: float = 30.0
-    #: By topic that jobs come by: who sent what carries no name that the broker has checked.
-    #: Empty means that such messages are refused. No topics at all means `job.SITE`.
+    #: Topics of jobs, each with the sender of messages without a name that the broker has
+    #: verified; empty means that such messages are refused. No topics means `job.SITE`.
     jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
     #: The topic of controls; empty means `control.SITE`.
     control: str = ""
@@ -139,8 +139,8 @@ class DialledHub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     #: User that the jobs of the hub belong to, for applications and limits of single users. In
     #: `[hubs.NAME]` it is NAME unless it is named.
     user: str = "hub"
-    #: `HOST:PORT` of the cluster's own network where this agent carries bytes between pilots that
-    #: have no way out and this hub; empty means nowhere.
+    #: `HOST:PORT` in the cluster's own network at which this agent relays connections to this hub,
+    #: for pilots on nodes without outside network; empty means none.
     relay: str = ""
     #: Seconds between pings of the connection.
     heartbeat: float = 15.0

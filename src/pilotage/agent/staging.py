@@ -99,7 +99,7 @@ class TransferSlots:
     """Limits transfers at once; one that only waits is not counted."""
 
     def __init__(self, most: Callable[[], int]) -> None:
-        """Take how many those are, which may change."""
+        """Take a function that returns the maximum, which may change."""
         self._most = most
         self._limiter = anyio.CapacityLimiter(most())
 
@@ -107,7 +107,7 @@ class TransferSlots:
     async def one(
         self, turn: CacheTurn | None = None
     ) -> AsyncIterator[Callable[[float], Awaitable[None]]]:  # fmt: skip
-        """Hold a slot within the block; yield a function that waits without it, and a `turn`."""
+        """Hold a slot within the block; yield a function that waits without it and the `turn`."""
         mine = object()
         await self._enter(mine)
         held = True
@@ -236,7 +236,7 @@ async def _lasting(work: Awaitable[Receipt]) -> Receipt:
 
 
 def _check(path: str, source: str, reason: str) -> None:
-    """Refuse what cannot be used for a reason, and what is not for the folder of the job."""
+    """Raise `Denied` for a source with a `reason`, or a path outside of the job's folder."""
     if reason:
         raise errors.Denied(f"{text.show(source)} cannot be used: {reason}")
     if path and (reason := fill.outside(path.removesuffix("/"))):

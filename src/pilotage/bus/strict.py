@@ -74,7 +74,7 @@ def plain(body: bytes) -> bool:
 
 
 def _parse(source: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Read JSON; what is small and well written need not be looked at twice."""
+    """Read JSON; tidy it first if it may be nested too deeply or cannot be read."""
     if source.count("{") + source.count("[") > DEEPEST_BODY:
         source = _tidy(source)
     try:

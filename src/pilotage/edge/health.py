@@ -29,8 +29,8 @@ _OVER = frozenset(("done", "failed", "cancelled", "rejected"))
 def learn(gaps: Sequence[float], before: Heartbeat, beat: Heartbeat) -> list[float]:
     """Add another gap between heartbeats.
 
-    It is read from the times that the site wrote: a broker that was away delivers many at once.
-    Between two runs of an agent there was no rhythm.
+    It is computed from the times in the heartbeats: a broker that was away delivers many at once.
+    A gap between two runs of an agent does not count.
     """
     gap = beat.time - before.time
     if (beat.epoch, beat.since) != (before.epoch, before.since) or not _SHORT_S <= gap <= _LONG_S:
@@ -41,8 +41,8 @@ def learn(gaps: Sequence[float], before: Heartbeat, beat: Heartbeat) -> list[flo
 def interval(gaps: Sequence[float]) -> float:
     """Return the interval of heartbeats.
 
-    One long gap does not matter, nor do some that came early, as after a reload. That they are
-    faster than usual is believed when all of them were: else a site would seem silent that is not.
+    Single long or short gaps, as after a reload, do not matter. A shorter interval counts only
+    when all gaps are shorter: otherwise a site would seem silent that is not.
     """
     if not gaps:
         return USUAL_S

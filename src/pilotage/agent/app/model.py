@@ -107,8 +107,8 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     #: the order of a `pilot` that runs jobs of a hub. With these three, those who may use the
     #: application run any program as the site's user.
     takes: Literal["parameters", "commands", "functions", "pilot"] = "parameters"
-    #: Of pilots: addresses of the hubs that they may go to, as these tell them. An agent that dials
-    #: a hub has its pilots go to that one.
+    #: Of pilots: addresses of the hubs that they may connect to. Pilots of an agent that dials a
+    #: hub connect to that one.
     hubs: tuple[str, ...] = ()
     #: Its version, recorded with each job.
     version: str = "1"

@@ -31,8 +31,8 @@ _MOST_LINES = 10_000
 _MOST_ERRORS = 4096
 _MOST_WRITTEN = 1 << 20
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-#: What a parser finds in its environment. Its home is not the folder of the job: there a stranger's
-#: files are, and programs take settings, and code to run, from files at home.
+#: Environment of a parser. Its home is not the folder of the job, which has files of a stranger:
+#: programs read settings, and code to run, from files at home.
 CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 
 
