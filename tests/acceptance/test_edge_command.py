@@ -57,7 +57,7 @@ def test_a_site_is_set_up_by_commands(made: Path):
     assert [one["state"] for one in answer(made, "app", "ls")["apps"]] == ["ready"]
     again = run(made, "agent", "setup", "mira", "--url", "amqps://b/", "--batch", "local")
     assert again.returncode != 0
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr
     nobody = run(made, "agent", "status")
     assert nobody.returncode != 0
     assert "`pilotage agent run`" in nobody.stderr

@@ -146,11 +146,11 @@ def test_that_nobody_listens_is_said_with_what_to_do(
 ):
     found = person.run("site", "send", "mira", person.file())
     assert found.returncode == 6
-    assert "no one listens to 'job.mira'" in found.stderr
+    assert "no consumer for 'job.mira'" in found.stderr
     assert "pilotage site ls" in found.stderr
     found = person.run("site", "control", "mira", "drain")
     assert found.returncode == 6
-    assert "no one listens to 'control.mira'" in found.stderr
+    assert "no consumer for 'control.mira'" in found.stderr
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "pilotage.toml").touch()
@@ -220,7 +220,7 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: OwnExcha
         assert listed[:6] == ["mira", "by", "messages", "well", "2", "0"]
         shown = person.run("site", "show", "mira").stdout
         assert "Pilotage 1.0, epoch 4" in shown
-        assert "its certificate ends in 3 d 1" in shown
+        assert "its certificate expires in 3 d 1" in shown
         assert "speaks as    site" in shown
         assert "there is no site `theta`" in person.run("site", "show", "theta").stderr
         assert person.run("site", "drain", "mira", "--reason", "new disks").returncode == 0
@@ -230,7 +230,7 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: OwnExcha
     # Whatever is said now is of before.
     assert person.tell("site", "ls")[0]["sites"][0]["state"] == "unknown"
     found = person.run("site", "ls")
-    assert "was well when it was last heard of" in found.stdout
+    assert "was well when last seen" in found.stdout
     assert "no hub listens to the broker: start `pilotage up`" in found.stderr
     assert person.tell("site", "forget", "mira") == [
         {"schema": 1, "site": "mira", "forgotten": True}

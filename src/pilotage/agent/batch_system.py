@@ -114,9 +114,9 @@ _MOST_WORDS = 2000
 #: Names of queues that a heartbeat can carry, and how many of them.
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}", re.ASCII)
 _MOST_QUEUES = 200
-#: How often an idle batch system is asked how it is, and one that did not answer, in seconds.
+#: Seconds between checks of an idle batch system, and of one that did not answer.
 _ASK_S, _SOON_S = 60.0, 5.0
-#: How often ways through the login node are seen to, in seconds.
+#: Seconds between checks of tunnels through the login node.
 _DOORS_S = 1.0
 
 
@@ -134,9 +134,9 @@ class BatchSystem:
         self._writer, self._queue, self._registry = writer, queue, registry
         self._driver: SubmissionDriver | None = None
         self._begun = project.clock.now()
-        #: What the queues of the batch system had when it was looked at, and when that was.
+        #: The queues of the batch system when last read, and when that was.
         self._queues: tuple[Sequence[BatchQueue], float] = ((), 0.0)
-        #: Whether the batch system was well when it was last asked for, and since when.
+        #: Whether the batch system was well at the last check, and since when.
         self._seen: tuple[bool, float] = (False, self._begun)
         #: By carrier: the hub that the agent dials, and what it was found by.
         self._dialled: dict[str, tuple[object, HubAddress | None]] = {}
@@ -205,9 +205,9 @@ class BatchSystem:
                 await data.close()
 
     def _home(self, user: str) -> HubAddress | None:
-        """Return how the hub that is a user is asked for data.
+        """Return the address of the hub that is a user, for transfers.
 
-        What vouches for it is read again when it changes.
+        Its CA certificate is read again when it changes.
         """
         settings = self._settings()
         settings = settings.by(settings.carrier_of(user))
@@ -226,7 +226,7 @@ class BatchSystem:
             for (user,) in rows:
                 settings = self._settings()
                 settings = settings.by(settings.carrier_of(user))
-                # New pilots are told what is wrong; these wait until it is not.
+                # Submitting pilots reports the error; running ones wait until it is gone.
                 with contextlib.suppress(errors.PilotageError):
                     await self._link(doors, settings, settings.hub.url)
             await anyio.sleep(_DOORS_S)
@@ -243,7 +243,7 @@ class BatchSystem:
                 found = batch.queues(await driver.commands.see(batch))
                 self._queues = found, self._project.clock.now()
             except (BatchError, errors.PilotageError) as error:
-                # What was seen before has its age.
+                # The last known queues stay, with their age.
                 _log.info("the queues cannot be read: %s", error)
             await anyio.sleep(_ASK_S)
 

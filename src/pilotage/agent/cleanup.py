@@ -27,13 +27,13 @@ from pilotage.job import purge
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
-#: The longest pause between two looks, in seconds: each goes through all jobs.
+#: Longest pause between two sweeps, in seconds: each reads all jobs.
 _LOOK_S = 600.0
-#: Looks after which litter is looked for although nothing was forgotten.
+#: Sweeps after which leftover files are searched for although no job was removed.
 _SWEEP = 6
 _AT_ONCE = 500
 _TRASH = ".trash"
-#: Names of what belongs to an attempt: its folder, and what is beside it.
+#: Names of files of an attempt: its folder, and files beside it.
 _NAME = re.compile(r"([0-9]+)\.[0-9]+(\.(in|out|json|lock|part))?")
 
 
@@ -52,7 +52,7 @@ class Cleanup:
         self._root = root
 
     async def run(self) -> None:
-        """Look from time to time, until cancelled."""
+        """Sweep periodically until cancelled."""
         left = 0
         while True:
             if await self.forget() or left <= 0:
@@ -61,13 +61,13 @@ class Cleanup:
             await anyio.sleep(_pause(self._settings().keep))
 
     async def forget(self) -> int:
-        """Remove what has been kept for long enough; return the number of jobs."""
+        """Remove jobs that were kept for long enough; return their number."""
         keep, now = self._settings().keep, self._now()
         before = now - units.seconds(keep.refused)
         await self._writer.run(lambda db: records.forget_refused(db, before))
         settings = self._settings()
         if "" not in settings.carriers:
-            # What is left for hubs that are not dialled any more.
+            # Messages for hubs that are no longer dialled.
             old = now - units.seconds(keep.failed)
             users = settings.hub_users
             await self._writer.run(lambda db: records.forget_undeliverable(db, users, old))
@@ -131,18 +131,18 @@ def _discard(place: Path, names: list[str]) -> None:
             try:
                 one.rename(target)
             except PermissionError:
-                # A folder that its payload has shut cannot even be moved.
+                # A folder without permissions cannot even be moved.
                 one.chmod(0o700)
                 one.rename(target)
         except FileNotFoundError:
             continue
         except OSError as error:
-            # One that cannot be removed must not keep all others.
+            # A failure must not keep the others.
             _log.warning("%s cannot be removed: %s", one, error.strerror)
 
 
 def _empty(trash: Path) -> None:
-    """Remove what was thrown away; no link is followed."""
+    """Empty the trash folder; no link is followed."""
     if not trash.is_dir():
         return
     for one in list(trash.iterdir()):

@@ -118,7 +118,7 @@ class Connection:
         self._taking = True
 
     def settings(self) -> Settings:
-        """Return the settings of this carrier; once it is named no more, those it had."""
+        """Return the settings of this carrier, or its last ones after it was removed."""
         now = self._services.settings()
         if self._name in now.carriers:
             self._known = now.by(self._name)
@@ -229,7 +229,7 @@ def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.Age
 
 
 def home(settings: Settings, state: Path, now: Callable[[], float]) -> HubAddress | None:
-    """Return how the hub of a carrier is asked for data; nothing if the agent does not dial it."""
+    """Return the address of a carrier's hub for transfers; none if the agent does not dial it."""
     hub = settings.hub
     if not hub.url:
         return None
@@ -325,7 +325,7 @@ class Connections:
             self._kept.clear()
 
     def _follow(self, tasks: TaskGroup, names: tuple[str, ...]) -> None:
-        """Begin with carriers that are new, and end those that are gone."""
+        """Connect to new carriers, and disconnect from removed ones."""
         for name in self._kept.keys() - set(names):
             self._kept.pop(name).scope.cancel()
         for name in names:

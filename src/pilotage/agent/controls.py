@@ -61,7 +61,7 @@ def execute(db: Db, message: Message, settings: Settings, now: float) -> Control
     once = control.verb in ("retry", "resend")
     digest = records.digest(f"{user}\n{message.key}", message.body)
     if once and message.again and (before := records.answered(db, digest)):
-        # It was done, though the broker was not told; once more would be one attempt more.
+        # It was executed, but not acknowledged; executing it again would add an attempt.
         return ControlResult((before,))
     answer = _do(db, control, user, settings, now)
     parts = tuple(wire.encode(part) for part in _parts(answer))
@@ -180,7 +180,7 @@ class _Asker:
         )  # fmt: skip
 
     def _change(self, job: Job) -> None:
-        """Change a job, unless it is as wanted already."""
+        """Change a job, unless it is in the wanted state already."""
         why = f" by {self._user}" + (f": {self._control.reason}" if self._control.reason else "")
         match self._control.verb:
             case "cancel" if job.state is not State.CANCELLED:
@@ -198,7 +198,7 @@ class _Asker:
 
     def _resend(self, job: Job) -> None:
         if job.state is not State.DONE:
-            message = f"job {job.id} is {job.state}: only what is done can be sent again"
+            message = f"job {job.id} is {job.state}: only outputs of a done job can be sent again"
             raise errors.IllegalTransition(message)
         if not records.ask_again(self._db, job.id, self._now):
             raise errors.IllegalTransition(

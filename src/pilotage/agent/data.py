@@ -46,10 +46,10 @@ from pilotage.job import records as jobs
 from pilotage.job.model import Binding, State
 from pilotage.store import Db, Writer
 
-#: Where jobs have their folders at the site, and what is kept of them in the state folder.
+#: Folder of jobs at the site, and of their records in the state folder.
 FOLDER = "edge"
 _CLOSE_S = 10.0
-#: Returns how pilots reach a hub, by the settings of what its orders come by, and its address.
+#: Returns how pilots reach a hub, from the settings of its carrier and its address.
 Link = Callable[[Settings, str], Awaitable[str]]
 
 
@@ -161,7 +161,7 @@ class JobData:
     async def _prepare(
         self, one: BatchJob, app: Application, job: Job, user: str, folder: str
     ) -> PreparedJob:
-        """Bring the inputs, read the config, and run what runs before; keep that it is done."""
+        """Fetch inputs, read the config, run the preprocess program, and record that."""
         await self._step(one, "stage_in")
         transfer = self._transfer(one, app, job, user, folder)
         beside = f"{folder}.in"
@@ -187,7 +187,7 @@ class JobData:
         return kept
 
     def _ready(self, db: Db, one: BatchJob, read: int) -> None:
-        """Record that a job can be submitted; one that is further stays there."""
+        """Record that a job can be submitted; keep a later state."""
         if read:
             records.brought(db, one.claim.job, read)
         if db.value("edge_staging", job=one.claim.job):
@@ -207,7 +207,7 @@ class JobData:
             one.spec = prepare.spec_of(one.spec, filled, one.folder)
             one.binding = Binding(data=dict(filled.calls))
 
-    # -- after it --------------------------------------------------------------------------------
+    # -- after the job ---------------------------------------------------------------------------
 
     async def leaves(self, one: BatchJob, found: dict[str, Any]) -> bool:
         """Return whether anything is still to be done after a job."""
@@ -228,7 +228,7 @@ class JobData:
         return True
 
     async def home(self, one: BatchJob, room: ItemFolder, found: dict[str, Any]) -> None:
-        """Run what runs after a job, and send what it has left."""
+        """Run the postprocess program of a job, and send its outputs."""
         del found
         with self._working():
             job, user = await self._writer.run(lambda db: _asked(db, one))
@@ -258,7 +258,7 @@ class JobData:
         try:
             left = await staging.send(transfer, beside, self._slots, again=again)
         except errors.Conflict:
-            # What is there is another's, and stays so when the job is tried again.
+            # Files of another job are there, and a retry would not change that.
             await self._keep(one, kept, sending=again)
             raise
         await self._writer.run(lambda db: records.left(db, one.claim.job, left))
@@ -266,13 +266,13 @@ class JobData:
         return kept
 
     def _sent_before(self, one: BatchJob) -> bool:
-        """Return whether an earlier attempt may have sent a part of what it left."""
+        """Return whether an earlier process may have sent some of the outputs."""
         job, attempt = one.attempt
         files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
         return any(kept.sending for kept in map(prepare.read, files) if kept)
 
     async def leave(self, one: BatchJob) -> None:
-        """Remove what only the work on an attempt needed; its folder stays for a while."""
+        """Remove temporary files of an attempt; its folder is kept for a while."""
         if one.spec.name == PILOT:
             return
         lock, root = self._file(one).with_suffix(".lock"), self._remote.hello.root
@@ -287,15 +287,17 @@ class JobData:
 
         await run_sync(remove)
 
-    # -- what both need --------------------------------------------------------------------------
+    # -- shared ----------------------------------------------------------------------------------
 
     def _file(self, one: BatchJob) -> Path:
         return self._state / FOLDER / f"{one.key}.json"
 
     def _required(self, one: BatchJob, kept: PreparedJob | None) -> PreparedJob:
         if kept is None:
-            # To guess that nothing is left to do would be to lose its results.
-            raise errors.PilotageError(f"{self._file(one)} is missing: the next steps are unknown")
+            # Assuming that nothing is left to do would lose its results.
+            raise errors.PilotageError(
+                f"{self._file(one)} is gone: its remaining steps are unknown"
+            )
         return kept
 
     async def _keep(self, one: BatchJob, kept: PreparedJob, **changes: bool) -> PreparedJob:
@@ -388,7 +390,7 @@ def blame(error: errors.PilotageError) -> tuple[Blame, str]:
 
 
 def _asked(db: Db, one: BatchJob) -> tuple[Job, str]:
-    """Read what was asked for, in the shape that it has got if it has one, and by whom."""
+    """Read the order of a job, in its granted shape, and its sender."""
     job = prepare.sized(records.message(db, one.claim.job), one.fit)
     return job, records.owner_of(db, one.claim.job) or ""
 
@@ -398,7 +400,7 @@ def _to_run(kept: PreparedJob) -> bool:
 
 
 def _known(file: Path, folder: str) -> PreparedJob | None:
-    """Read what is kept of an attempt; without its folder that is worth nothing."""
+    """Read the record of an attempt; ignore it if the folder is gone."""
     return prepare.read(file) if os.path.isdir(folder) else None
 
 
@@ -416,7 +418,7 @@ def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-#: Seconds between two looks at the least, however much is written.
+#: Minimal seconds between two checks, however much is written.
 _LOOK_S = 0.2
 
 
@@ -460,9 +462,9 @@ class Resends:
         try:
             left = await self._send(number)
         except errors.PilotageError as error:
-            why = f"what it has left cannot be sent again: {error.message}"
+            why = f"its outputs cannot be sent again: {error.message}"
         except OSError as error:
-            why = f"what it has left cannot be sent again: {error.strerror}"
+            why = f"its outputs cannot be sent again: {error.strerror}"
         note = functools.partial(
             records.sent_again, job=number, what=left, why=why, now=self._now()
         )
@@ -494,7 +496,7 @@ class Resends:
 
 
 def _resend_asked(db: Db, number: int) -> tuple[Job, int, State, str]:
-    """Read what was asked for, how far it is, and whose it is."""
+    """Read the order of a job, its attempt, its state and its sender."""
     found = jobs.get(db, number)
     user = records.owner_of(db, number) or ""
     return records.message(db, number), found.attempt, found.state, user

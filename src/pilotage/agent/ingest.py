@@ -62,7 +62,7 @@ class _Admission:
         self._limits = settings.limits
         self._dialled = bool(settings.hub.url)
         self._now = now
-        # What waits for room is older: only what it leaves is for those who come now.
+        # Waiting jobs are older: new ones get only the room that these leave.
         self._active, let = job_limits.settle(db, settings.limits, now)
         self._specs: dict[str, int] = {}
         #: By digest, code and reason with which a message with a key was refused before.
@@ -117,9 +117,9 @@ class _Admission:
 
 
 _log = logging.getLogger("pilotage.edge")
-#: Seconds before messages are taken again after the store did not.
+#: Seconds until messages are taken again after the store has failed.
 _PAUSE_S = 2.0
-_MISTAKE = "a mistake in Pilotage kept it from being taken; the log of the agent says which"
+_MISTAKE = "it was not processed because of a mistake in Pilotage; see the log of the agent"
 #: Messages at once after which more are expected, and for how many seconds.
 _CROWD = 50
 _CROWDED_S = 0.5
@@ -162,7 +162,7 @@ class Ingest:
             self._changed = anyio.Event()
 
     async def run(self, topic: str, unnamed: str) -> None:
-        """Take messages of a topic until cancelled; `unnamed` is who sent those with no name."""
+        """Take messages of a topic until cancelled; `unnamed` sent those without a name."""
         trouble = ""
         while True:
             try:

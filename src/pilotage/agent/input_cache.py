@@ -64,7 +64,7 @@ class InputCache:
         """Take how many bytes are kept, which may change."""
         self._most = most
         self._folder = ""
-        #: By key; what was used longest ago comes first.
+        #: By key, least recently used first.
         self._known: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
@@ -85,9 +85,9 @@ class InputCache:
                 self._turns[key] = (lock, users - 1)
 
     def of(self, jobs: str, user: str, *, copy: bool) -> UserCache:
-        """Return what is kept for a sender beside the folders of jobs.
+        """Return the cache of a sender beside the folders of jobs.
 
-        With `copy` nothing of it is shared.
+        With `copy`, files are copied instead of shared.
         """
         with self._lock:
             if self._folder != os.path.join(jobs, FOLDER):
@@ -114,7 +114,7 @@ class InputCache:
                 runs = kept if executable is None else executable
                 _place(found.path, path, runs, share=runs == kept and not copy)
         except OSError:
-            # It was changed or removed: it is brought again.
+            # It was changed or removed: it is fetched again.
             self._drop(key)
             return -1
         return found.size
@@ -162,7 +162,7 @@ class UserCache(msgspec.Struct, frozen=True):
     """The cache as one sender sees it; see `data.transfer.fetch.Known`."""
 
     contents: InputCache
-    #: Who has sent the job.
+    #: The sender of the job.
     user: str
     #: Whether the job gets files of its own, since it writes over them.
     copy: bool
@@ -211,7 +211,7 @@ def _join(source: str, target: str, executable: bool) -> bool:  # noqa: FBT001
 
 
 def _load(folder: str) -> OrderedDict[str, _Kept]:
-    """Find what an earlier process has kept, what was used longest ago first."""
+    """List files that an earlier process has cached, least recently used first."""
     found: list[tuple[float, str, _Kept]] = []
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:

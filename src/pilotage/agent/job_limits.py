@@ -17,7 +17,7 @@ from pilotage.job.model import State
 from pilotage.job.retry import Next
 from pilotage.store import Db, Writer
 
-#: Seconds between two looks while jobs wait for room, and while none does.
+#: Seconds between two checks while jobs wait for room, and while none does.
 _SOON_S = 0.1
 _LATE_S = 0.5
 #: Jobs that are started in one transaction at most.
@@ -117,7 +117,7 @@ class JobLimits:
         self._pilots = pilots
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             waiting, let = await self._writer.run(self._look)
             if let:

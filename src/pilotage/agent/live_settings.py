@@ -18,7 +18,7 @@ from pilotage.base import errors
 from pilotage.data.transfer.version import Version
 
 _log = logging.getLogger("pilotage.edge")
-#: How often files are looked at, in seconds.
+#: Seconds between checks of the files.
 _LOOK_S = 1.0
 
 
@@ -31,7 +31,7 @@ class LiveSettings:
         self._mark = Version.at(str(file))
         self.now: Settings = settings.read(file, hub)
         self._marks = self._certificates()
-        #: What is wrong with the file; the settings before it count then.
+        #: The error in the file; the previous settings stay in force then.
         self.trouble = ""
         self._changed = anyio.Event()
         #: Called with each carrier whose certificates or token have changed.
@@ -88,7 +88,7 @@ class LiveSettings:
         found = {}
         for carrier in self.now.carriers:
             one = self.now.by(carrier)
-            # A token that is put there lets an agent in at once.
+            # A new token file is used at once.
             hub = (one.hub.ca, one.hub.token_file) if one.hub.url else ()
             files = (one.bus.ca, one.bus.certificate, one.bus.key, *hub)
             found[carrier] = tuple(Version.at(path) for path in files)

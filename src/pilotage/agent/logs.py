@@ -32,7 +32,7 @@ _STREAMS: tuple[Name, Name] = ("stdout", "stderr")
 _PACE_S = 0.5
 #: Bytes of all jobs in one round.
 _MOST_ROUND = 1 << 19
-#: Bytes of one stream that a hub may not have said yet that it has.
+#: Maximal bytes of one stream that the hub has not confirmed.
 _WINDOW = 1 << 20
 #: Jobs that are followed at once.
 _MOST_JOBS = 200
@@ -46,7 +46,7 @@ class _Followed:
     until: float
     #: The attempt that the bytes are of.
     attempt: int
-    #: Bytes of each stream that the hub has said it has, and those that were sent.
+    #: Bytes of each stream that the hub has confirmed, and bytes that were sent.
     had: dict[Name, int] = field(default_factory=lambda: dict.fromkeys(_STREAMS, 0))
     sent: dict[Name, int] = field(default_factory=lambda: dict.fromkeys(_STREAMS, 0))
     #: Whether it was answered since it was last asked for.
@@ -87,7 +87,7 @@ class Logs:
         """Send the streams of jobs for some time."""
         until = anyio.current_time() + seconds
         for number, one in jobs.items():
-            # Who was asked for last is served first when there are too many.
+            # If there are too many, the latest requests come first.
             known = self._followed.pop(number, None) or _Followed(until, one.attempt)
             known.ask(one, until)
             self._followed[number] = known
@@ -122,7 +122,7 @@ class Logs:
                 self._followed[number] = one
 
     async def _send(self, number: int, one: _Followed, writes: LiveOutput) -> int:
-        """Send the next piece of a job; return how many bytes that were."""
+        """Send the next piece of a job; return its size in bytes."""
         one.begin(writes.attempt)
         starts = dict(one.sent)
         pieces = await anyio.to_thread.run_sync(_read, writes.folder, starts, dict(one.had))

@@ -19,7 +19,7 @@ Blame = Literal[
 
 
 class ReplyTo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of a job's message, what every status message needs."""
+    """Fields of a job's message that every status message needs."""
 
     reply: str = ""
     speech: Speech = "pilotage"
@@ -31,7 +31,7 @@ class ReplyTo(msgspec.Struct, frozen=True, omit_defaults=True):
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """A message that may become a job."""
 
-    #: What was asked for, with all that was left open filled in.
+    #: The order, with defaults filled in.
     job: Job
     key: key.MessageKey
     spec: JobSpec
@@ -39,7 +39,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     #: Jobs of this application that the sender may have which are not over; 0 means any number.
     most: int = 0
-    #: What was not taken as the sender may have meant it, in sentences.
+    #: Notes on fields that the sender may have meant differently.
     notes: tuple[str, ...] = ()
 
 
@@ -51,12 +51,12 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     #: A sentence for people.
     reason: str
-    #: What of it could be read; without it the sender cannot be answered.
+    #: Its readable fields; without them the sender cannot be answered.
     job: Job | None = None
 
 
 class JudgedMessage(msgspec.Struct, frozen=True):
-    """A message with who sent it, and what was decided on it."""
+    """A message with its sender, and the decision on it."""
 
     user: str
     topic: str
@@ -70,7 +70,7 @@ class RefusedMessage(msgspec.Struct, frozen=True):
     """A message that was refused, as it is kept."""
 
     digest: str
-    #: When it came first.
+    #: Time of its first delivery.
     time: float
     user: str
     topic: str
@@ -79,12 +79,12 @@ class RefusedMessage(msgspec.Struct, frozen=True):
     size: int
     #: Its beginning.
     body: bytes
-    #: How often it came.
+    #: Number of deliveries.
     count: int
 
 
 class MessageFacts(msgspec.Struct, frozen=True):
-    """What is known of a job that came as a message, beside the job itself."""
+    """Facts on a job that came as a message, beside the job itself."""
 
     user: str
     application: str
@@ -117,7 +117,7 @@ class OutboxEntry(msgspec.Struct, frozen=True):
 
 
 class StatusFacts(msgspec.Struct, frozen=True):
-    """What a status message needs of a job and of one of its attempts."""
+    """Facts on a job and one of its attempts for a status message."""
 
     back: ReplyTo
     created: float
@@ -129,19 +129,19 @@ class StatusFacts(msgspec.Struct, frozen=True):
     #: The number that the batch system gave it.
     scheduler_id: str = ""
     notes: tuple[str, ...] = ()
-    #: What it has sent, and the bytes that were brought to it.
+    #: Outputs that it has sent, and bytes of its inputs.
     left: tuple[Left, ...] = ()
     read: int = 0
     #: The folder that has its two streams.
     folder: str = ""
-    #: What its function returned, as JSON.
+    #: The result of its function, as JSON.
     result: str = ""
-    #: Whether a hub has followed what it wrote.
+    #: Whether a hub has followed its output.
     followed: bool = False
 
 
 class LiveOutput(msgspec.Struct, frozen=True):
-    """Where a job that is not over writes, and what a message on that needs."""
+    """Where a running job writes, and facts for a message with its output."""
 
     #: The number of its attempt, and the folder that has the two streams; empty if there is none.
     attempt: int
@@ -152,5 +152,5 @@ class LiveOutput(msgspec.Struct, frozen=True):
 
 
 def reply_to(job: Job) -> ReplyTo:
-    """Return what status messages need of a job's message."""
+    """Return the fields of a job's message that status messages need."""
     return ReplyTo(job.reply, job.speech, job.key, job.job_id, job.argo_job_id)

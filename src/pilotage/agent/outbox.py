@@ -92,12 +92,12 @@ def status_message(
 
 
 def _too_long(facts: StatusFacts) -> bool:
-    """Return whether no message could carry what a function returned."""
+    """Return whether the result of a function is too long for a message."""
     return len(facts.result.encode()) > MOST_RESULT_TEXT
 
 
 def stream_ends(facts: StatusFacts) -> tuple[StreamEnd, StreamEnd]:
-    """Read the ends of what a job that is over wrote to its two streams."""
+    """Read the ends of both streams of an ended job."""
     out, err = (_tail(f"{facts.folder}/{name}") for name in ("stdout", "stderr"))
     # A hub that follows no logs does not know the fields that say where ends begin.
     return (out, err) if facts.followed else (StreamEnd(out.text), StreamEnd(err.text))
@@ -137,7 +137,7 @@ def reason(entry: OutboxEntry, facts: StatusFacts) -> Reason:
     if entry.seq == 1 and facts.notes:
         text = "; ".join(part for part in (text, *facts.notes) if part)
     if entry.state in _OVER and _too_long(facts):
-        said = f"what it returned is too long to be sent: {len(facts.result)} characters"
+        said = f"its result is too long to be sent: {len(facts.result)} characters"
         text = "; ".join(part for part in (text, said) if part)
     kind, code = (entry.kind, entry.code) if entry.kind else _blame(entry, facts)
     return msgspec.convert({"class": kind, "code": code, "text": text[:_LONGEST]}, Reason)
@@ -180,15 +180,15 @@ def _end(facts: StatusFacts) -> tuple[str, str]:
 _log = logging.getLogger("pilotage.edge")
 #: Seconds until the next check without a notification.
 _LOOK_S = 1.0
-#: How long news waits at most while many jobs come in, and how often that is looked at.
+#: Maximal delay of statuses while many jobs arrive, and the time between checks, in seconds.
 _CROWDED_S = 2.0
 _GLANCE_S = 0.05
-#: Seconds before the bus is tried again that took nothing.
+#: Seconds until a failed bus is tried again.
 _PAUSE_S = 1.0
-#: How long a topic is not tried that the broker keeps from us, and how many are remembered.
+#: Seconds until a denied topic is tried again, and the number of denied topics remembered.
 _DENIED_S = 60.0
 _MOST_DENIED = 10_000
-#: Messages that are looked at together, and those on the way to the bus at once.
+#: Messages that are read together, and those on the way to the bus at once.
 _MOST = 500
 _AT_ONCE = 100
 #: Beyond this number of waiting messages, outdated statuses are dropped; ends are not.
@@ -218,9 +218,9 @@ class Outbox:
         self._last, self._due = 0, 0.0
         #: Jobs of which a message could not be sent: later ones must wait for it.
         self._stuck: set[int] = set()
-        #: Topics that the broker keeps from us, and until when they are not tried.
+        #: Denied topics, and when each is tried again.
         self._denied: dict[str, float] = {}
-        #: Messages that are a mistake of ours.
+        #: Messages that failed because of a mistake in Pilotage.
         self._odd: set[int] = set()
         self._trouble = ""
         self._new = asyncio.Event()
@@ -233,14 +233,14 @@ class Outbox:
             while True:
                 self._new.clear()
                 if self._after >= self._last and anyio.current_time() >= self._due:
-                    # What could not be sent is tried again, however much else there is to say.
+                    # Failed messages are tried again, however many others wait.
                     self._after, self._stuck = 0, set()
                 words = records.unsent(db, self._after, _MOST, self._receivers())
                 if words:
                     await self._give_way()
                     await self._round(db, words)
                 elif self._after:
-                    # All that could be sent is; what could not needs a rest.
+                    # Only failed messages are left: pause.
                     self._last = self._after
                     await anyio.sleep_until(self._due)
                 else:
@@ -256,7 +256,7 @@ class Outbox:
         return Receivers(settings.hub_users)
 
     async def _give_way(self) -> None:
-        """Let jobs that wait at the broker become safe before news is sent, but not for long."""
+        """Delay statuses a little while many jobs arrive, which are stored first."""
         with anyio.move_on_after(_CROWDED_S):
             while self._crowded():  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(_GLANCE_S)
@@ -272,7 +272,7 @@ class Outbox:
         await self._count(db, len(words))
         by_job: dict[tuple[int, int], list[OutboxEntry]] = {}
         for entry in words:
-            # What is not about a job has no order.
+            # Messages that are not about a job have no order.
             by_job.setdefault((entry.job, 0 if entry.job else entry.id), []).append(entry)
         sent: list[int] = []
         room = anyio.Semaphore(_AT_ONCE)
@@ -323,7 +323,7 @@ class Outbox:
             return
         facts = records.status_facts(db, entry.job, entry.attempt)
         if facts is None:
-            return  # the job was forgotten, and with it what there was to say
+            return  # the job was forgotten, and its statuses with it
         streams = _NOTHING
         if entry.state in _OVER and facts.folder:
             # Files are read in a thread, which most messages must not wait for.
@@ -336,9 +336,9 @@ class Outbox:
         await self.publish(status_topic(facts.back, settings), body, key)
 
     async def publish(self, topic: str, body: bytes, key: str = "") -> None:
-        """Send to a topic, or by the site's own while the broker does not let us.
+        """Send to a topic, or to the site's own while the broker denies it.
 
-        Each try costs the connection, with all that is on the way over it.
+        Each denied attempt closes the connection, and fails all messages on the way.
         """
         own = self._settings().status_topic
         for where in dict.fromkeys((topic, own)):
@@ -356,7 +356,7 @@ class Outbox:
         raise errors.Denied(f"the broker does not let us send to {topic!r} nor to {own!r}")
 
     async def _count(self, db: Db, seen: int) -> None:
-        """Know how many wait; counting many takes a while, so it is not done each time."""
+        """Update the number of waiting messages; not each time, since counting is slow."""
         if seen < _MOST and not self._after:
             self.depth = seen
             return

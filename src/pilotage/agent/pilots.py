@@ -40,7 +40,7 @@ class OrderedPilot(msgspec.Struct, frozen=True):
 
 
 class PilotLimit(msgspec.Struct, frozen=True):
-    """What a hub may have."""
+    """Maximal cores and waiting pilots of a hub."""
 
     #: Cores in all, and pilots that wait.
     cores: int
@@ -48,7 +48,7 @@ class PilotLimit(msgspec.Struct, frozen=True):
 
 
 class PilotUse(msgspec.Struct):
-    """What a hub has."""
+    """Current cores and waiting pilots of a hub."""
 
     cores: int = 0
     #: Pilots that wait in batch queues, and those of them at each site.
@@ -62,7 +62,7 @@ class PilotDecision(msgspec.Struct, frozen=True):
     taken: list[OrderedPilot]
     #: By hub, the first reason.
     why: dict[str, str]
-    #: Places that hubs are to give back at a site, as (hub, site): how many.
+    #: Number of places to give back, by hub and site.
     back: dict[tuple[str, str], int]
 
 
@@ -145,13 +145,13 @@ def _givers(
     return found
 
 
-#: What an order says until it was looked at.
+#: Status of an order that was not examined yet.
 WAITS = "waits for its turn"
 ROOM = "cancelled: it waited, and another hub has fewer pilots"
 _CLOSED = "this site starts no pilots now"
 _AWAY = "its hub is not connected"
 _UNSERVED = "agent.toml does not name its hub any more"
-#: Orders of a hub that may wait beyond what it may have.
+#: Orders of a hub that may wait beyond its limits.
 _SPARE = 1000
 _SECRET, _VOUCH = "secret", "hub.pem"
 #: The largest file with certificates.
@@ -160,7 +160,7 @@ _LARGEST = 1 << 20
 _ANYWHERE = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with
 
 
-# -- what runs -------------------------------------------------------------------------------------
+# -- starting --------------------------------------------------------------------------------------
 
 
 def objections(app: Application, job: Job, settings: Settings) -> list[str]:
@@ -204,7 +204,7 @@ def check(app: Application, job: Job, settings: Settings, attempt: int) -> None:
 
 
 def files(job: Job, settings: Settings) -> dict[str, str]:
-    """Return by name what a pilot shows its hub, and what vouches for that.
+    """Return the files of a pilot by name: its secret, and the CA certificate of its hub.
 
     They travel in the order of its batch job, which only the user of the site may read; the pilot
     removes its secret.
@@ -254,7 +254,7 @@ def link(settings: Settings, url: str) -> str:
     return f"relay:{host}:{port}"
 
 
-# -- who is next -----------------------------------------------------------------------------------
+# -- sharing ---------------------------------------------------------------------------------------
 
 
 class _Row(NamedTuple):
@@ -415,5 +415,5 @@ def found(find: Callable[[str], Application]) -> Application | None:
 
 
 def secretless(body: bytes) -> bytes:
-    """Leave out what must not be kept of a message that was refused and may hold a secret."""
+    """Remove secrets from a refused message before it is stored."""
     return b"" if text.dump(PILOT).encode() in body else body

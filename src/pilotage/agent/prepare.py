@@ -21,24 +21,24 @@ from pilotage.batch.malleable import Fit
 from pilotage.bus.model import Job, Shape
 from pilotage.job.model import JobSpec
 
-#: What a config is called that came with the message itself.
+#: File name of a config that came with the message.
 CONFIG = "pilotage-config"
 
 
 class PreparedJob(msgspec.Struct, frozen=True):
-    """What is known of an attempt whose data is there; it outlives the agent."""
+    """The record of a prepared attempt; it outlives the agent."""
 
-    #: What the config said.
+    #: The content of the config.
     parameters: dict[str, Any] = {}
     words: tuple[str, ...] = ()
-    #: Whether something runs after the job, and whether it leaves anything at all to be done.
+    #: Whether a program runs after the job, and whether anything is to be done after it.
     after: bool = False
     leaves: bool = False
-    #: Whether what runs after it has run, whether sending has begun, and whether all is done.
+    #: Whether that program has run, whether sending has begun, and whether all is done.
     postprocessed: bool = False
     sending: bool = False
     sent: bool = False
-    #: Bytes that were brought.
+    #: Bytes of inputs.
     read: int = 0
 
 
@@ -46,12 +46,12 @@ text.prime(PreparedJob)
 
 
 def bare(job: Job) -> bool:
-    """Return whether a job brings nothing and leaves nothing."""
+    """Return whether a job has neither inputs nor outputs."""
     return not (job.inputs or job.outputs or job.config or job.config_file)
 
 
 def plain(app: Application, job: Job) -> bool:
-    """Return whether nothing is to be done for a job but to run it; then nothing need be kept."""
+    """Return whether a job needs only to be run; then no record is kept."""
     return bare(job) and not (app.preprocess or app.postprocess)
 
 
@@ -105,7 +105,7 @@ async def read_config(app: Application, job: Job, folder: str) -> PreparedJob:
 
 
 def fill(app: Application, job: Job, kept: PreparedJob, number: int) -> Command:
-    """Fill in an application; what the message says wins over what the config says."""
+    """Fill in an application; the message overrides the config."""
     given = {**kept.parameters, **job.parameters}
     return command.make(app, configured(job), given, kept.words, number=number)
 
@@ -122,11 +122,11 @@ def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
     )
 
 
-# -- what outlives the agent -----------------------------------------------------------------------
+# -- records on disk -------------------------------------------------------------------------------
 
 
 def read(file: Path) -> PreparedJob | None:
-    """Read what is kept of an attempt; none if its data is not there yet."""
+    """Read the record of an attempt; none if its data is not there yet."""
     try:
         return msgspec.convert(text.load(file.read_bytes()), PreparedJob)
     except FileNotFoundError:
@@ -136,6 +136,6 @@ def read(file: Path) -> PreparedJob | None:
 
 
 def write(file: Path, kept: PreparedJob) -> None:
-    """Keep something of an attempt; it is on disk when this returns."""
+    """Write the record of an attempt; it is on disk when this returns."""
     durable.folder(file.parent, mode=0o700)
     durable.write(file, text.dump(kept))

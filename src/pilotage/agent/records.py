@@ -87,7 +87,7 @@ def known(db: Db, keys: Sequence[str]) -> dict[str, tuple[int, str]]:
 
 
 def message(db: Db, job: int) -> Job:
-    """Return what was asked for, with all that was left open filled in."""
+    """Return the order of a job, with defaults filled in."""
     body = db.value("edge_message", job=job)
     if body is None:
         raise errors.NotFound(f"job {job} did not come as a message")
@@ -95,7 +95,7 @@ def message(db: Db, job: int) -> Job:
 
 
 def facts(db: Db, job: int) -> MessageFacts:
-    """Return what is known of a job beside the job itself."""
+    """Return the facts on a job beside the job itself."""
     row = db.row("edge_facts", job=job)
     if row is None:
         raise errors.NotFound(f"job {job} did not come as a message")
@@ -110,7 +110,7 @@ def owner_of(db: Db, job: int) -> str | None:
 
 
 def by_token(db: Db, token: str, user: str) -> tuple[int, str] | None:
-    """Find the newest job by its sender's own key, and whose it is; no user means anybody's."""
+    """Find the newest job with a sender's own key, and its owner; no user means any."""
     row = db.row("edge_by_token", token=token, user=user)
     return None if row is None else (int(row[0]), str(row[1]))
 
@@ -137,12 +137,12 @@ def tell(db: Db, job: int, now: float) -> None:
 
 
 def brought(db: Db, job: int, size: int) -> None:
-    """Record how many bytes were brought to a job."""
+    """Record the bytes of the inputs of a job."""
     db.run("edge_brought", job=job, read=size)
 
 
 def left(db: Db, job: int, what: Sequence[Left]) -> None:
-    """Record what a job has sent; of each time that it was sent, the last counts."""
+    """Record the outputs that a job has sent; the last time counts."""
     db.run("edge_left", job=job, left=text.dump(what))
 
 
@@ -228,12 +228,12 @@ def sent(db: Db, ids: Iterable[int]) -> None:
 
 
 def thin(db: Db) -> None:
-    """Forget messages that a later one on the same job says better, but for those on ends."""
+    """Forget statuses that a later one of the same job replaces, except ends."""
     db.run("edge_outbox_thin")
 
 
 def status_facts(db: Db, job: int, attempt: int) -> StatusFacts | None:
-    """Return what a status message needs of a job."""
+    """Return the facts on a job for a status message."""
     row = db.row("edge_tale", job=job, attempt=attempt)
     if row is None:
         return None
@@ -300,7 +300,7 @@ def answered(db: Db, digest: str) -> bytes:
 
 
 def answer(db: Db, digest: str, body: bytes, now: float) -> None:
-    """Keep what was answered to a control."""
+    """Store the answer to a control."""
     db.run("edge_control_put", digest=digest, answer=body.decode(), now=now)
 
 

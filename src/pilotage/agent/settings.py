@@ -103,22 +103,22 @@ class SiteBroker(BrokerSettings, frozen=True, kw_only=True):
 
     #: Seconds between two attempts to connect, at most; the first come sooner.
     retry: float = 30.0
-    #: By topic that jobs come by: who sent what carries no name that the broker has checked.
-    #: Empty means that such messages are refused. No topics at all means `job.SITE`.
+    #: Topics of jobs, each with the sender of messages without a name that the broker has
+    #: verified; empty means that such messages are refused. No topics means `job.SITE`.
     jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
     #: The topic of controls; empty means `control.SITE`.
     control: str = ""
-    #: Where status messages go if a job says nothing; empty means `status.SITE`.
+    #: Topic of status messages unless a job names one; empty means `status.SITE`.
     status: str = ""
     #: The same for jobs that came as definitions of Balsam's.
     balsam_status: str = "balsam_job_status"
-    #: Topics that a job may have its status sent to.
+    #: Topics that jobs may name for their status messages.
     replies: tuple[str, ...] = ("status.**",)
-    #: Where heartbeats go; empty means `heartbeat.SITE`.
+    #: Topic of heartbeats; empty means `heartbeat.SITE`.
     beat: str = ""
-    #: Where what was refused goes, with the reason; empty means `refused.SITE`.
+    #: Topic of reports of refused messages; empty means `refused.SITE`.
     refused: str = ""
-    #: Messages that are taken before the first of them is safe.
+    #: Maximal number of messages that are received and not stored yet.
     ahead: int = 500
 
 
@@ -127,7 +127,7 @@ class DialledHub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     #: Such as `https://hub.example.org:8420`.
     url: str = ""
-    #: PEM file of who vouches for the hub; empty means those of the system.
+    #: PEM file of the CA certificates of the hub; empty means those of the system.
     ca: str = ""
     #: File of the token that the agent enrols with; it is read until that has happened. In
     #: `[hubs.NAME]` it is `NAME-token` unless it is named.
@@ -136,13 +136,13 @@ class DialledHub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     site: str = ""
     #: `http://[user:password@]host:port` of a proxy; empty means what the environment says.
     proxy: str = ""
-    #: Whose jobs the hub's are, for applications and limits that are for some users only. In
+    #: User that the jobs of the hub belong to, for applications and limits of single users. In
     #: `[hubs.NAME]` it is NAME unless it is named.
     user: str = "hub"
-    #: `HOST:PORT` of the cluster's own network where this agent carries bytes between pilots that
-    #: have no way out and this hub; empty means nowhere.
+    #: `HOST:PORT` in the cluster's own network at which this agent relays connections to this hub,
+    #: for pilots on nodes without outside network; empty means none.
     relay: str = ""
-    #: Seconds between signs of life of the connection.
+    #: Seconds between pings of the connection.
     heartbeat: float = 15.0
     #: Seconds that sending may take.
     patience: float = 30.0
@@ -183,11 +183,11 @@ class KeepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RelaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A way out for pilots of a hub that the agent does not dial, on nodes that have none."""
+    """A relay to a hub that the agent does not dial, for nodes without outside network."""
 
     #: Address of the hub.
     hub: str = ""
-    #: `HOST:PORT` of the cluster's own network to take connections at.
+    #: `HOST:PORT` in the cluster's own network to listen at.
     listen: str = ""
 
 
@@ -208,13 +208,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     hubs: dict[str, DialledHub] = {}
     #: The batch system, with the settings that a site has.
     batch: SiteSettings
-    #: How many jobs go on at once.
+    #: Limits on jobs at once.
     limits: RunningLimits = RunningLimits()
     #: How long ended jobs are kept.
     keep: KeepTimes = KeepTimes()
-    #: A way out for pilots.
+    #: A relay for pilots.
     relay: RelaySettings = RelaySettings()
-    #: By host that data comes from or goes to: the files that open it.
+    #: Files with credentials, by host of data.
     credentials: dict[str, Credentials] = {}
 
     @property
@@ -244,7 +244,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return frozenset(one.user for one in self.hubs.values())
 
     def carrier_of(self, user: str) -> str:
-        """Return what the jobs of a user come by."""
+        """Return the carrier of the jobs of a user."""
         return next((name for name, one in self.hubs.items() if one.user == user), "")
 
     def by(self, carrier: str) -> Settings:
@@ -263,7 +263,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def job_topics(self) -> dict[str, str]:
-        """The topics of jobs, and who sent what has no name."""
+        """The topics of jobs, each with the sender of messages without a name."""
         return self.bus.jobs or {f"job.{self.site}": ""}
 
     @property
@@ -273,17 +273,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def status_topic(self) -> str:
-        """Where status messages go if nothing else is said."""
+        """The default topic of status messages."""
         return self.bus.status or f"status.{self.site}"
 
     @property
     def beat_topic(self) -> str:
-        """Where heartbeats go."""
+        """The topic of heartbeats."""
         return self.bus.beat or f"heartbeat.{self.site}"
 
     @property
     def refused_topic(self) -> str:
-        """Where refused messages go."""
+        """The topic of reports of refused messages."""
         return self.bus.refused or f"refused.{self.site}"
 
 
@@ -357,7 +357,7 @@ def _check(made: Settings) -> None:
         model.check(made.site, made.batch)
     _check_carrier(made)
     if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
-        message = "`relay.listen` cannot be that: it is HOST:PORT of the cluster"
+        message = "`relay.listen` must be HOST:PORT of the cluster"
         raise errors.ConfigError(message, keys=("relay", "listen"))
     for keys, read in _MEASURES.items():
         with toml.at(*keys):
@@ -374,17 +374,17 @@ def _named(name: str, table: object) -> object:
 def _check_carrier(made: Settings) -> None:
     """Have jobs come by a broker or a hub, and from further hubs, each a user of its own."""
     if made.hub.url and made.bus != SiteBroker():
-        message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
+        message = "`bus` cannot be set together with `hub`: jobs come from a broker or a hub"
         raise errors.ConfigError(message, hint="leave one of the two tables out", keys=("bus",))
     if not made.carriers:
-        message = "`bus.url` is not there, nor is `hub.url`: jobs come from nowhere"
+        message = "neither `bus.url` nor `hub.url` is set: there is no source of jobs"
         raise errors.ConfigError(message, hint="name a broker or a hub")
     if made.bus.url and not made.bus.url.startswith(("amqps://", "amqp://")):
-        message = "`bus.url` cannot be that: it must begin with `amqps://`"
+        message = "`bus.url` must begin with `amqps://`"
         raise errors.ConfigError(message, keys=("bus", "url"))
     for name in made.hubs:
         if not model.NAME.fullmatch(name):
-            message = f"`hubs.{name}` cannot be there: a hub has another name"
+            message = f"`hubs.{name}` is not a valid name of a hub"
             hint = "letters, digits, `-` and `_`"
             raise errors.ConfigError(message, hint=hint, keys=("hubs", name))
     users: dict[str, str] = {}
@@ -401,13 +401,13 @@ def _check_carrier(made: Settings) -> None:
 def _check_hub(table: tuple[str, ...], one: DialledHub) -> None:
     wrong: dict[str, str] = {}
     if not one.url.startswith(("https://", "http://")):
-        wrong["url"] = "cannot be that: it must begin with `https://`"
+        wrong["url"] = "must begin with `https://`"
     if not one.user:
         wrong["user"] = "cannot be empty: every job has a user"
     if one.site and not model.NAME.fullmatch(one.site):
-        wrong["site"] = "cannot be that: it is the name of a site"
+        wrong["site"] = "must be the name of a site"
     if one.relay and not _PLACE.fullmatch(one.relay):
-        wrong["relay"] = "cannot be that: it is HOST:PORT of the cluster"
+        wrong["relay"] = "must be HOST:PORT of the cluster"
     for key, why in wrong.items():
         keys = (*table, key)
         raise errors.ConfigError(f"`{'.'.join(keys)}` {why}", keys=keys)
@@ -487,7 +487,7 @@ def write(
         mode = 0o600 if urlsplit(by.url).password else 0o644
         place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
-        message = f"{file} is there already"
+        message = f"{file} exists already"
         raise errors.Conflict(message, hint="change it with an editor") from None
     except OSError as error:
         raise errors.Unavailable(f"{file} cannot be written: {error.strerror}") from error

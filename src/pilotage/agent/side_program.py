@@ -28,7 +28,7 @@ from pilotage.base import errors, text, units
 TIME_S = 3600.0
 #: Bytes of its last line that are reported if it fails.
 _TOLD = 500
-#: How often those who hold a lock are looked for, and how long after each time, in seconds.
+#: How often processes that hold a lock are searched for, and the pause after each, in seconds.
 _TRIES, _TRY_S = 50, 0.1
 
 
@@ -86,14 +86,16 @@ async def _start(
 
 
 async def _take(lock: Path) -> int:
-    """Take a lock, and end whatever an earlier process left that has it."""
+    """Take a lock; end processes that an earlier run left and that hold it."""
     for _ in range(_TRIES):
         # Not in a thread: a task that is cancelled meanwhile would never release it.
         if (file := _try(lock)) is not None:
             return file
         await anyio.to_thread.run_sync(sweep, lock)
         await anyio.sleep(_TRY_S)
-    raise errors.Unavailable(f"what holds {lock} cannot be ended", hint="is a file system hung?")
+    raise errors.Unavailable(
+        f"the processes that hold {lock} cannot be ended", hint="is a file system hung?"
+    )
 
 
 def _try(lock: Path) -> int | None:

@@ -44,21 +44,21 @@ _PLACED = "placed"
 
 
 class TransferJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the transfers of one attempt."""
+    """Facts for the transfers of one attempt."""
 
     app: Application
     job: Job
-    #: What the attempt is known by, everywhere.
+    #: The key of the attempt.
     key: str
     #: The folder of the job.
     folder: str
-    #: Who has sent the job.
+    #: The sender of the job.
     user: str = ""
-    #: By host, what opens it.
+    #: Credentials by host.
     keys: Mapping[str, Credentials] = {}
     #: Bytes that stay free where the folder is.
     spare: int = 0
-    #: Hears why something is tried again.
+    #: Called with the reason of each retry.
     told: Told = lambda _: None
     #: The hub that the job comes from, if the agent dials one.
     home: HubAddress | None = None
@@ -78,7 +78,7 @@ def allowed(staging: Staging) -> Allowed:
 
 
 def _with_ports(host: str, ports: list[int]) -> list[str]:
-    """Name the usual ports of a host that is listed without one: no other is meant."""
+    """Return a host with its default ports if it is listed without one."""
     name, colon, digits = host.rpartition(":")
     if colon and digits.isdecimal() and not name.endswith(":"):
         return [host]
@@ -99,7 +99,7 @@ class TransferSlots:
     """Limits transfers at once; one that only waits is not counted."""
 
     def __init__(self, most: Callable[[], int]) -> None:
-        """Take how many those are, which may change."""
+        """Take a function that returns the maximum, which may change."""
         self._most = most
         self._limiter = anyio.CapacityLimiter(most())
 
@@ -107,7 +107,7 @@ class TransferSlots:
     async def one(
         self, turn: CacheTurn | None = None
     ) -> AsyncIterator[Callable[[float], Awaitable[None]]]:  # fmt: skip
-        """Have a slot within the block; what it gives is how to wait without it, and a `turn`."""
+        """Hold a slot within the block; yield a function that waits without it and the `turn`."""
         mine = object()
         await self._enter(mine)
         held = True
@@ -142,9 +142,9 @@ class TransferSlots:
 async def fetch(
     transfer: TransferJob, aside: str, slots: TransferSlots, contents: InputCache
 ) -> int:
-    """Bring all inputs of a job into its folder; what an earlier process brought is kept.
+    """Fetch all inputs of a job into its folder; keep those of an earlier process.
 
-    What another job has brought, and `contents` holds, is not brought again.
+    Inputs in the cache `contents` are not fetched again.
 
     Return their bytes.
     """
@@ -170,7 +170,7 @@ async def fetch(
 async def _fetch(
     transfer: TransferJob, one: Input, target: str, slots: TransferSlots, contents: InputCache
 ) -> Receipt:  # fmt: skip
-    """Bring one input."""
+    """Fetch one input."""
     reason = hosts.why_not_input(one, transfer.app.staging)
     _check(one.path, one.url or one.path, reason)
     if one.content is not UNSET:
@@ -226,7 +226,7 @@ def _courier(transfer: TransferJob, sleep: Callable[[float], Awaitable[None]]) -
 
 
 async def _lasting(work: Awaitable[Receipt]) -> Receipt:
-    """Wait for a transfer; one that was tried for long enough has failed for good."""
+    """Wait for a transfer; after enough retries it has failed permanently."""
     try:
         return await work
     except (errors.Unavailable, errors.TimedOut) as error:
@@ -236,7 +236,7 @@ async def _lasting(work: Awaitable[Receipt]) -> Receipt:
 
 
 def _check(path: str, source: str, reason: str) -> None:
-    """Refuse what cannot be used for a reason, and what is not for the folder of the job."""
+    """Raise `Denied` for a source with a `reason`, or a path outside of the job's folder."""
     if reason:
         raise errors.Denied(f"{text.show(source)} cannot be used: {reason}")
     if path and (reason := fill.outside(path.removesuffix("/"))):
@@ -263,7 +263,7 @@ def _check_sum(one: Input, target: str, cache: UserCache) -> None:
 
 
 def _mark(folder: str, done: str, size: int) -> None:
-    """Note that all inputs are in their places, and their bytes; they need not come again."""
+    """Record that all inputs are in their places, and their bytes."""
     durable.sync_folder(folder)
     durable.swap(done, str(size))
 

@@ -32,7 +32,7 @@ class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     site: str = ""
     #: Whose jobs come from it, if it is a hub.
     user: str = ""
-    #: Why there is no connection to it, and since when it is as it is.
+    #: Why there is no connection to it, and since when it is in this state.
     trouble: str = ""
     since: float = 0.0
 
@@ -41,9 +41,9 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an agent at one time."""
 
     beat: Heartbeat
-    #: What jobs come by.
+    #: The connections that jobs come by.
     carriers: tuple[ConnectionStatus, ...] = ()
-    #: What is wrong with parts of the process, and with its settings.
+    #: Problems of parts of the process, and of its settings.
     parts: dict[str, str] = {}
     settings: str = ""
     #: The queue of jobs that name none, if the settings do.
@@ -70,10 +70,10 @@ def read(state: Path) -> AgentStatus:
 
 
 class Certificate:
-    """When our certificate ends; the file is read again when it changes."""
+    """Expiry of our certificate; the file is read again when it changes."""
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
+        """Start with an empty cache."""
         self._known: tuple[Version | None, float | None] = (None, None)
 
     def days(self, path: str, now: float) -> float | None:
@@ -88,7 +88,7 @@ class Certificate:
 
 
 def ends(path: str) -> float | None:
-    """Read when a certificate ends."""
+    """Read when a certificate expires."""
     words = ["openssl", "x509", "-noout", "-enddate", "-in", path]
     try:
         said = subprocess.run(words, capture_output=True, check=True, timeout=_READ_S, text=True)

@@ -22,7 +22,7 @@ from pilotage.bus import strict, wire
 from pilotage.bus.fields import State, Step
 from pilotage.bus.model import Chain, Job, Message, Status
 
-#: What a new job of the original has in the fields that a message may not set.
+#: Values of a new job of the original in fields that a message may not set.
 _NEW: dict[str, tuple[object, ...]] = {
     "state": ("", "CREATED", None),
     "scheduler_id": (0, "", None),
@@ -48,7 +48,7 @@ _CHAIN = frozenset(
         "output_url", "subjobs", "job_status_routing_key", "job_id",
     }
 )  # fmt: skip
-#: What the original called a kind of transfer, and what it is called now.
+#: Names of transfer kinds in the original, and here.
 _SCHEMES = {"local": "file"}
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+-]*)://(.*)", re.DOTALL)
 #: A bound that our own messages have too.
@@ -59,7 +59,7 @@ class ReadMessage(msgspec.Struct, frozen=True):
     """A decoded message, whatever its format was."""
 
     message: Message
-    #: What was not taken as the sender may have meant it, in sentences.
+    #: Notes on fields that the sender may have meant differently.
     notes: tuple[str, ...] = ()
 
 
@@ -134,7 +134,7 @@ def argo(found: Mapping[str, Any], site: str = "") -> ReadMessage:
 
 
 class _Fields:
-    """Reads fields of the original, where nothing may be null as well."""
+    """Reads fields of the original, which may be null if they are empty."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         self._found = found
@@ -202,7 +202,7 @@ def _options(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (), (note,)
 
 
-#: Our names of what the original calls otherwise.
+#: Our names of fields that the original names differently.
 _THEIRS = {
     "nodes": "num_nodes", "tasks": "processes_per_node", "wall_time": "wall_time_minutes",
     "config": "config_file", "options": "scheduler_config", "inputs": "input_url",
@@ -265,7 +265,7 @@ ARGO = {
     "JOB_REJECTED": "SUBJOB_REJECTED",
 }
 
-#: How far a job that does not run has come, by what is to be done next.
+#: The state of a job that does not run, by its next step.
 _REACHED: dict[Step, str] = {"preprocess": "STAGED_IN", "submit": "PREPROCESSED"}
 _FAILED: dict[Step, str] = {
     "accept": "CREATE_FAILED",

@@ -19,7 +19,7 @@ MaybeWord = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{0,200}$(?!\n)")]
 #: Text of several lines.
 Text = Annotated[str, Meta(max_length=10_000)]
-#: What tells one message from another; the sender's choice.
+#: Identifies a message; chosen by the sender.
 Token = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:/+=@-]{0,199})?$(?!\n)")]
 #: The routing key that status messages are sent with.
 Route = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:-]{0,199})?$(?!\n)")]
@@ -59,7 +59,7 @@ Option = Annotated[
 Whole = Annotated[int, Meta(ge=0, le=LARGEST_INT)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
-#: The value of a parameter; what it may be is the application's to say.
+#: The value of a parameter; the application restricts it.
 Value = (
     bool
     | Annotated[int, Meta(ge=-LARGEST_INT, le=LARGEST_INT)]
@@ -72,10 +72,10 @@ State = Literal[
     "waiting", "queued", "staging_in", "ready", "submitted", "running", "staging_out", "held",
     "done", "failed", "cancelled", "rejected",
 ]  # fmt: skip
-#: What is done in that state, or was when it ended; `queue` means that the batch system has it.
+#: The step in that state, or at its end; `queue` means that the batch system has it.
 Step = Literal[
     "", "accept", "stage_in", "preprocess", "submit", "queue", "run", "postprocess", "stage_out"
 ]
-#: Who speaks: status messages are in their words.
+#: The format of status messages.
 Speech = Literal["pilotage", "balsam", "argo"]
 Verb = Literal["cancel", "hold", "release", "retry", "query", "resend", "drain", "resume"]

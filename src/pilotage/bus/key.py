@@ -17,11 +17,11 @@ from pilotage.bus.model import Chain, Flow, Job
 class MessageKey(msgspec.Struct, frozen=True):
     """The identity of a message."""
 
-    #: 32 hexadecimal digits: the same job has the same.
+    #: 32 hexadecimal digits, equal for the same job.
     digits: str
-    #: The SHA-256 of what is to be done: the same message has the same.
+    #: The SHA-256 of the content, equal for the same message.
     body: str
-    #: Where it is from.
+    #: Its source.
     origin: Literal["sender", "argo", "body"]
 
 

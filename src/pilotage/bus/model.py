@@ -2,8 +2,8 @@
 
 A *job*, a *control* and a *follow* go to the site; a *status*, a *log*, an *answer*, a *refusal*
 and a *heartbeat* come from it. A *flow* goes to a hub, and a *course* comes from it. The schemas
-are closed: what is not here is refused, since a word that one side does not understand must not be
-taken for one that it obeyed.
+are closed: unknown fields are refused, since a receiver must not seem to obey a field that it does
+not know.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Body(
 
 
 class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a job needs while it runs, beside nodes and tasks."""
+    """Resources of a job, beside nodes and tasks."""
 
     #: Cores of each task.
     cpus: Annotated[int, Meta(ge=1, le=100_000)] = 1
@@ -72,38 +72,38 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A file or folder that is brought to the job before it starts."""
+    """A file or folder that is fetched before the job starts."""
 
     #: Where it comes from; a URL that ends with `/` is a folder.
     url: MaybeUrl = ""
-    #: What it is called below the folder of the job; empty means the folder itself.
+    #: Its path below the folder of the job; empty means the folder itself.
     path: Below = ""
     #: Its SHA-256, if the sender knows it; of a folder, the digest of its manifest.
     sha256: Digest = ""
-    #: A small file itself, in base64, instead of a URL; heartbeats tell whose jobs may have such.
+    #: Content of a small file in base64, instead of a URL; heartbeats list who allows that.
     content: Bytes | UnsetType = UNSET
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A file or folder that is brought away after the job."""
+    """A file or folder that is sent after the job."""
 
-    #: What it is called below the folder of the job; empty means all of it.
+    #: Its path below the folder of the job; empty means all of it.
     path: Below = ""
     #: Where it goes to.
     url: Url
-    #: What it is called below the URL; empty means that a file keeps its own name, and that what is
-    #: in a folder goes there without the folder.
+    #: Its name below the URL; empty means that a file keeps its own name, and that the contents of
+    #: a folder are sent without the folder.
     below: Below = ""
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a job could do with as well, if it starts sooner then; the site chooses."""
+    """Smaller sizes that a job accepts in order to start sooner; the site chooses."""
 
-    #: Nodes, if fewer than `nodes` will do; 0 means that they will not.
+    #: Minimal nodes, if fewer than `nodes` are enough; 0 means that they are not.
     nodes_least: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    #: Seconds, if less than `wall_time` will do; 0 means that it will not.
+    #: Minimal seconds, if less than `wall_time` is enough; 0 means that it is not.
     time_least: Annotated[int, Meta(ge=0, le=31_622_400)] = 0
-    #: Nodes times seconds that it needs at least, whatever its shape.
+    #: Minimal product of nodes and seconds, for every shape.
     work: Whole = 0
 
 
@@ -114,7 +114,7 @@ class Job(Body, frozen=True, kw_only=True):
     site: Word
     #: The name of the application in the site's registry.
     application: Word
-    #: The same key again is the same job; with another body it is refused. Empty: the body's own.
+    #: The same key is the same job; with another body it is refused. Empty: a digest of the body.
     key: Token = ""
     #: Counts the sender's own attempts: a new number with the same key is a new job.
     attempt: Annotated[int, Meta(ge=1, le=10_000)] = 1
@@ -128,11 +128,11 @@ class Job(Body, frozen=True, kw_only=True):
     config: Annotated[str, Meta(max_length=262_144)] = ""
     #: The same in a file among the inputs.
     config_file: Below = ""
-    #: Environment variables, of those that the application lets through.
+    #: Environment variables that the application allows.
     env: Annotated[
         dict[Variable, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)
     ] = {}  # fmt: skip
-    #: What it needs.
+    #: Its resources.
     resources: Resources = Resources()
     #: Nodes.
     nodes: Count = 1
@@ -140,21 +140,21 @@ class Job(Body, frozen=True, kw_only=True):
     tasks: Count = 1
     #: Queue or partition; empty means the site's default.
     queue: MaybeWord = ""
-    #: What is charged; empty means the site's default.
+    #: The project to charge; empty means the site's default.
     project: MaybeWord = ""
     #: Wall time in seconds; 0 means the site's default.
     wall_time: Annotated[int, Meta(ge=0, le=31_622_400)] = 0
-    #: What it could do with instead of `nodes` and `wall_time`, which are the most.
+    #: Smaller sizes that it accepts; `nodes` and `wall_time` are the largest.
     shape: Shape = Shape()
-    #: Options of the batch system, of those that the site allows.
+    #: Options of the batch system that the site allows.
     options: Annotated[tuple[Option, ...], Meta(max_length=32)] = ()
-    #: What is brought before.
+    #: Files that are fetched before it.
     inputs: Annotated[tuple[Input, ...], Meta(max_length=1000)] = ()
-    #: What is brought away after.
+    #: Files that are sent after it.
     outputs: Annotated[tuple[Output, ...], Meta(max_length=1000)] = ()
     #: The routing key of its status messages; empty means the site's own.
     reply: Route = ""
-    #: Whose words its status messages are in.
+    #: The format of its status messages.
     speech: Speech = "pilotage"
     #: The sender's own numbers, which come back with each status.
     job_id: Whole = 0
@@ -176,20 +176,20 @@ class Chain(Body, frozen=True, kw_only=True):
     #: Address that is notified of its end.
     username: Line = ""
     email: Email = ""
-    #: What is brought before the first job.
+    #: Files that are fetched before the first job.
     inputs: Annotated[tuple[Input, ...], Meta(max_length=1000)] = ()
-    #: What is brought away after the last.
+    #: Files that are sent after the last job.
     outputs: Annotated[tuple[Output, ...], Meta(max_length=1000)] = ()
     #: Its jobs, in their order.
     jobs: Annotated[tuple[Job, ...], Meta(min_length=1, max_length=1000)]
     #: The routing key of its status messages.
     reply: Route = ""
-    #: Whose words its status messages are in.
+    #: The format of its status messages.
     speech: Speech = "pilotage"
 
 
 class Flow(Body, frozen=True, kw_only=True):
-    """A workflow for a hub, which gives each site its own."""
+    """A workflow for a hub, which sends the jobs to their sites."""
 
     #: The same key again is the same workflow; with another one it is refused. Empty: its own.
     key: Token = ""
@@ -197,12 +197,12 @@ class Flow(Body, frozen=True, kw_only=True):
     flow: dict[str, Any]
     #: Values of parameters of the definition, by name.
     params: Annotated[dict[Name, Any], Meta(max_length=256)] = {}
-    #: The routing key of what is said of it; empty means what the definition says.
+    #: The routing key of its status messages; empty means the one in the definition.
     reply: Route = ""
 
 
 class Course(Body, frozen=True, kw_only=True):
-    """How a workflow goes; of two messages the one with the higher number is newer."""
+    """The state of a workflow; of two messages the one with the higher number is newer."""
 
     #: The number of the workflow at the hub; 0 if it was never accepted.
     flow: Whole
@@ -212,7 +212,7 @@ class Course(Body, frozen=True, kw_only=True):
     name: Line = ""
     #: Counts the messages on this workflow.
     seq: Annotated[int, Meta(ge=1, le=LARGEST_INT)]
-    #: The step that is spoken of; empty means all of it.
+    #: The step that it is about; empty means the whole workflow.
     step: Annotated[str, Meta(max_length=200)] = ""
     #: The task of that step, and its attempt; 0 means the step as a whole.
     task: Whole = 0
@@ -226,12 +226,12 @@ class Course(Body, frozen=True, kw_only=True):
 
 
 class Control(Body, frozen=True, kw_only=True):
-    """Change the course of jobs or of the site."""
+    """Control jobs or the site."""
 
-    #: The site that is meant.
+    #: The receiving site.
     site: Word
-    #: What to do; `drain` and `resume` are about the site, and `query` may be. `resend` has what
-    #: jobs that are done have left sent once more, over what is there.
+    #: What to do; `drain` and `resume` are about the site, and `query` may be. `resend` sends
+    #: the outputs of done jobs again, and overwrites existing ones.
     verb: Verb
     #: Numbers of jobs at the site.
     jobs: Annotated[tuple[Whole, ...], Meta(max_length=10_000)] = ()
@@ -258,7 +258,7 @@ class FollowedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Follow(Body, frozen=True, kw_only=True):
     """Send the output of running jobs for a while; hubs repeat it while the log is followed."""
 
-    #: The site that is meant.
+    #: The receiving site.
     site: Word
     #: How long, in seconds.
     seconds: Annotated[float, Meta(ge=1, le=60)] = 15.0
@@ -269,7 +269,7 @@ class Follow(Body, frozen=True, kw_only=True):
 class Log(Body, frozen=True, kw_only=True):
     """A part of what a running job has written; it may be lost, or come twice."""
 
-    #: The site that says it.
+    #: The sending site.
     site: Word
     #: The number of the job at the site, and the key that came with it.
     job: Whole
@@ -289,9 +289,9 @@ LIMITS, NO_APPLICATION, BUSY = "limits", "no_application", "busy"
 
 
 class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Why a job is where it is."""
+    """The reason of the state of a job."""
 
-    #: Whose doing it is; `application` failures are not tried again by themselves.
+    #: Class of the reason; failures of the `application` are not retried automatically.
     kind: Literal[
         "", "application", "infrastructure", "policy", "message", "staging", "credential", "person"
     ] = msgspec.field(default="", name="class")  # fmt: skip
@@ -302,7 +302,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a job has sent to one URL."""
+    """Outputs that a job has sent to one URL."""
 
     #: Where it is now.
     url: Url
@@ -314,9 +314,9 @@ class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Status(Body, frozen=True, kw_only=True):
-    """What became of a job; of two messages the one with the higher number is newer."""
+    """The state of a job; of two messages the one with the higher number is newer."""
 
-    #: The site that says it.
+    #: The sending site.
     site: Word
     #: The number of the job at the site; 0 if it was never accepted.
     job: Whole
@@ -330,7 +330,7 @@ class Status(Body, frozen=True, kw_only=True):
     seq: Annotated[int, Meta(ge=1, le=LARGEST_INT)]
     #: Where it is.
     state: State
-    #: What is done there, or was when it ended.
+    #: The step in that state, or at its end.
     step: Step = ""
     #: Why.
     reason: Reason = Reason()
@@ -338,24 +338,24 @@ class Status(Body, frozen=True, kw_only=True):
     scheduler_id: Line = ""
     #: When, in seconds since 1970.
     time: Seconds
-    #: How much of it is done, from 0 to 1, if anybody knows.
+    #: Progress from 0 to 1, if known.
     progress: Annotated[float, Meta(ge=0, le=1)] | None = None
-    #: What it has sent, told when it is done; each as it was when it was sent last.
+    #: Outputs that it has sent, reported when it is done; each as it was sent last.
     left: Annotated[tuple[Left, ...], Meta(max_length=1000)] = ()
-    #: Bytes of its inputs, told when it is over.
+    #: Bytes of its inputs, reported at its end.
     read: Whole = 0
-    #: The ends of what it wrote to its two streams, in base64, told when it is over.
+    #: The ends of its two streams in base64, reported at its end.
     stdout: Bytes = ""
     stderr: Bytes = ""
-    #: Where those begin, in bytes; told of jobs that were followed.
+    #: Where those begin, in bytes; reported for jobs that were followed.
     stdout_at: Whole | UnsetType = UNSET
     stderr_at: Whole | UnsetType = UNSET
-    #: What its function returned, as JSON, told when it is over.
+    #: The result of its function as JSON, reported at its end.
     result: Json = ""
 
 
 class BatchQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A queue of the batch system, as it was when it was looked at."""
+    """A queue of the batch system when it was last read."""
 
     #: Its name.
     name: Word
@@ -378,7 +378,7 @@ class BatchQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the batch system is."""
+    """The state of the batch system."""
 
     #: Which it is.
     batch: MaybeWord = ""
@@ -390,14 +390,14 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     text: Annotated[str, Meta(max_length=2000)] = ""
     #: Its queues, if it shows them.
     queues: Annotated[tuple[BatchQueue, ...], Meta(max_length=200)] = ()
-    #: When those were looked at, in seconds since 1970.
+    #: When those were read, in seconds since 1970.
     seen: Seconds = 0.0
 
 
 class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """That a site takes no more jobs."""
+    """The drain of a site, which takes no more jobs."""
 
-    #: Who had it drained.
+    #: The user who drained it.
     by: Line = ""
     #: Why.
     why: Line = ""
@@ -406,42 +406,42 @@ class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Heartbeat(Body, frozen=True, kw_only=True):
-    """How a site is, told from time to time."""
+    """The state of a site, sent periodically."""
 
-    #: The site that says it.
+    #: The sending site.
     site: Word
     #: When, in seconds since 1970.
     time: Seconds
     #: The version of Pilotage there.
     version: Line
-    #: Goes up each time that an agent takes the site over.
+    #: Increases each time that an agent takes the site over.
     epoch: Whole = 0
     #: Since when the agent runs.
     since: Seconds = 0.0
     #: Whether it takes no more jobs.
     draining: bool = False
-    #: Who had it drained, when and why, if that is known.
+    #: Who drained it, when and why, if that is known.
     drain: Drain = Drain()
     #: Jobs by state.
     counts: dict[State, Whole] = {}
     #: Status messages that wait to be sent.
     outbox: Whole = 0
-    #: Days that the certificate is good for; below 0 it is over.
+    #: Days until the certificate expires; below 0 it has expired.
     certificate_days: float | None = None
     #: Free bytes where jobs have their folders.
     disk_free: Whole = 0
-    #: How the batch system is.
+    #: The state of the batch system.
     scheduler: Scheduler = Scheduler()
     #: Applications that the site runs.
     applications: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
     #: Those of them whose jobs may carry small inputs in their messages.
     carries: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
-    #: Another one means that the site judges jobs by other rules: what it refused it may take now.
+    #: A digest of the rules for jobs: after a change the site may accept jobs that it refused.
     rules: MaybeWord = ""
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a control did to one job."""
+    """The result of a control for one job."""
 
     #: The number of the job; 0 if there is no such job of the sender's.
     job: Whole = 0
@@ -453,26 +453,26 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     state: State | Literal[""] = ""
     step: Step = ""
     attempt: Whole = 0
-    #: Why it is there, or why not what was asked for.
+    #: Why it is in that state, or why the control failed.
     text: Annotated[str, Meta(max_length=400)] = ""
 
 
 class Answer(Body, frozen=True, kw_only=True):
-    """What became of a control."""
+    """The result of a control."""
 
-    #: The site that says it.
+    #: The sending site.
     site: Word
     #: When, in seconds since 1970.
     time: Seconds
     #: What was asked for; empty if it could not be read.
     verb: Verb | Literal[""] = ""
-    #: Whether it was obeyed at all; of single jobs `results` says more.
+    #: Whether it was executed; `results` has the details on single jobs.
     ok: bool = True
     #: Why not.
     text: Annotated[str, Meta(max_length=10_000)] = ""
     #: Whether the site takes no more jobs.
     draining: bool = False
-    #: Jobs of the sender by state, or of everybody for an administrator; with `query` alone.
+    #: Jobs of the sender by state, or of all users for an administrator; only with `query`.
     counts: dict[State, Whole] = {}
     #: What was done to each job, in the order in which they were named.
     results: Annotated[tuple[Result, ...], Meta(max_length=20_000)] = ()
@@ -481,9 +481,9 @@ class Answer(Body, frozen=True, kw_only=True):
 
 
 class Refusal(Body, frozen=True, kw_only=True):
-    """A message that a site would not take; it stays there, since it may hold secrets."""
+    """A message that a site refused; its body stays there, since it may hold secrets."""
 
-    #: The site that says it.
+    #: The sending site.
     site: Word
     #: When, in seconds since 1970.
     time: Seconds

@@ -52,7 +52,7 @@ class Bus(Protocol):
     def subscribe(
         self, pattern: str, *, ahead: int = 0
     ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
-        """Receive; what is not acknowledged at the end of the `async with` is delivered again.
+        """Receive; unacknowledged messages are delivered again after the `async with`.
 
         `ahead` limits deliveries that are not acknowledged.
         """

@@ -28,7 +28,7 @@ MANY_LINES = frozenset(
     }
 )
 _WITHIN = re.compile(r"^(?:sub)?jobs\[\d+\]\.")
-#: Each part takes what it takes in one go: an attacker must not make us read anything twice.
+#: No part backtracks: an attacker must not make us read anything twice.
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*+"?|[\[{]|[\]}]|,(?=\s*+[\]}])', re.DOTALL)
 #: Control characters, ends of lines and paragraphs, marks that turn the direction of writing
 #: around, and halves of characters.
@@ -74,7 +74,7 @@ def plain(body: bytes) -> bool:
 
 
 def _parse(source: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Read JSON; what is small and well written need not be looked at twice."""
+    """Read JSON; tidy it first if it may be nested too deeply or cannot be read."""
     if source.count("{") + source.count("[") > DEEPEST_BODY:
         source = _tidy(source)
     try:
@@ -96,7 +96,7 @@ def _unreadable(error: json.JSONDecodeError) -> errors.BadMessage:
 def _tidy(source: str) -> str:
     """Refuse deep nesting before anything is built, and drop commas that end a list.
 
-    The job definition that everybody copies from the slides ends with such a comma.
+    A widely copied job definition ends with such a comma.
     """
     depth = deepest = at = 0
     kept: list[str] = []

@@ -136,6 +136,6 @@ def _refusal(said: str) -> errors.BadMessage:
         hint = FORBIDDEN.get(named[2], "the page on messages lists all fields")
         return errors.BadMessage(message, hint=hint, field=field)
     if _REGEX.fullmatch(what):
-        what = "it has characters or a length that it may not have"
-    message = f"the field {strict.shown(path or '…')} cannot be so: {what}"
+        what = "its characters or its length are not allowed"
+    message = f"the field {strict.shown(path or '…')} is invalid: {what}"
     return errors.BadMessage(message, hint="the page on messages lists all fields", field=path)

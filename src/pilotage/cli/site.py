@@ -74,8 +74,8 @@ def facts(one: EdgeSite) -> dict[str, str]:
 
 def _papers(days: float) -> str:
     if days < 0:
-        return f"its certificate is over since {units.for_people(-days * 86_400)}"
-    return f"its certificate is good for {units.for_people(days * 86_400)}"
+        return f"its certificate expired {units.for_people(-days * 86_400)} ago"
+    return f"its certificate expires in {units.for_people(days * 86_400)}"
 
 
 app = App(

@@ -111,7 +111,7 @@ class EdgeData:
             finally:
                 await run_sync(lambda: shutil.rmtree(aside, ignore_errors=True))
 
-    # -- what is not needed any more -------------------------------------------------------------
+    # -- cleanup ---------------------------------------------------------------------------------
 
     async def clear(self, attempt: tuple[int, int], site: str, *, left: bool) -> None:
         """Remove what was published for an attempt that is over, and what it has `left`, if any."""
@@ -130,7 +130,7 @@ class EdgeData:
                 await self._publisher.remove(name, functools.partial(self._unused, name))
 
     def _unused(self, name: str) -> bool:
-        """Return whether no attempt reads what was published under a name."""
+        """Return whether no attempt reads the data published under a name."""
         return not any(name in some for some in self._uses.values()) and not records.used(
             self._reader, name
         )

@@ -68,13 +68,13 @@ class Forward:
         #: Taken, and not known to be at the hub; and those that are, by their number there.
         self._unsent: list[ForwardedJob] = []
         self._away: dict[int, ForwardedJob] = {}
-        #: Ends of jobs whose number we have not been told yet.
+        #: Ends of jobs whose number at the hub is not known yet.
         self._early: dict[int, JobEnd] = {}
         self._limited: dict[str, int] = {}
         self._noted: set[str] = set()
 
     async def run(self) -> None:
-        """Send and hear until cancelled."""
+        """Forward jobs and receive their ends until cancelled."""
         await self._load()
         pauses, known = Pauses(_RECONNECT, self._dice), False
         while True:
@@ -122,13 +122,13 @@ class Forward:
         self._listener.started(out.claim, binding, out.outputs)
 
     async def _talk(self, line: HubConnection) -> None:
-        # All that is in doubt is settled first: an end of it must not pass unknown.
+        # Unconfirmed jobs are submitted first: otherwise their ends would not be recognised.
         await self._settle(line)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, line)
             tasks.start_soon(self._follow, line)
 
-    # -- jobs go ---------------------------------------------------------------------------------
+    # -- submission ------------------------------------------------------------------------------
 
     async def _send(self, line: HubConnection) -> None:
         while True:
@@ -239,10 +239,10 @@ class Forward:
                     out.stopping = False
                     raise
                 except errors.PilotageError as error:
-                    # It has ended there by itself, which we hear of in another way.
+                    # It has ended there by itself; its end is received separately.
                     _log.info("job %d: %s", out.claim.job, error)
 
-    # -- ends come -------------------------------------------------------------------------------
+    # -- ends ------------------------------------------------------------------------------------
 
     async def _follow(self, line: HubConnection) -> None:
         while True:
@@ -254,11 +254,11 @@ class Forward:
         try:
             return await line.ask("ends", tag=at.tag, after=at.after, wait=_WAIT_S)
         except errors.UsageError as error:
-            # Something else that we said was not understood, and the connection is gone with it.
+            # The hub refused another request, and closed the connection.
             raise errors.Unavailable(str(error)) from error
 
     async def _hear(self, ends: list[JobEnd], after: int) -> None:
-        """Record ends and how far we are with them, both or none."""
+        """Record ends, and the position after them, in one transaction."""
         over = []
         for end in ends:
             if end.state not in machine.FINAL:

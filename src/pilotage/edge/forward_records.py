@@ -80,7 +80,7 @@ def forwards(db: Db) -> bool:
 
 
 def note(db: Db, at: ForwardState) -> None:
-    """Record how far we are."""
+    """Record the last end received."""
     events.advance(db, _CURSOR, text.dump(at))
 
 

@@ -18,13 +18,13 @@ import msgspec
 
 from pilotage.data.transfer.url import PORT
 
-#: The name of the hub itself among those who read; no site can have it.
+#: The name of the hub itself among readers; no site can have it.
 HUB = ""
-#: What stays as it is in a name; all else is written by its bytes.
+#: Characters that stay as they are in a name; others are escaped.
 _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
-#: Folders have longer names nowhere.
+#: Maximal length of the name of a folder.
 _LONGEST = 120
-#: What URLs have as it is.
+#: Characters that stay as they are in a URL.
 _SAFE = "/~!$&'()*+,;=:@"
 
 
@@ -38,7 +38,7 @@ class DataStore(msgspec.Struct, frozen=True):
 
 
 class DataStores(msgspec.Struct, frozen=True):
-    """All of them."""
+    """All stores for data."""
 
     #: The private folder of this hub.
     local: str
@@ -47,7 +47,7 @@ class DataStores(msgspec.Struct, frozen=True):
     here: str = ""
     #: Whether a site can reach that.
     reaches: Callable[[str], bool] = lambda _: True
-    #: By site, those that sites have themselves.
+    #: Stores of sites, by site.
     sites: Mapping[str, DataStore] = {}
 
 
@@ -56,7 +56,7 @@ class AttemptDir(msgspec.Struct, frozen=True):
 
     #: As the attempt writes it.
     write: str
-    #: As readers name it; this is what is written down.
+    #: As readers name it; this is recorded.
     read: str
 
 
@@ -69,7 +69,7 @@ class Take(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     output: str = ""
     #: A URL, or a path below the project's folder; a template.
     url: str = ""
-    #: What it is called below the folder of the job; empty means as at its source.
+    #: Its path below the folder of the job; empty means as at its source.
     path: str = ""
     #: Its SHA-256, if known.
     sha256: str = ""
@@ -84,9 +84,9 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HandoffSource(msgspec.Struct, frozen=True):
-    """What one task has left."""
+    """The outputs of one task."""
 
-    #: What tells it from the others: its place in the list of its step.
+    #: Its position in the list of its step.
     item: int
     place: str
     #: Of its manifest.
@@ -98,7 +98,7 @@ class InputPiece(msgspec.Struct, frozen=True):
     """Something that a task reads: a folder with all that is in it, or one file."""
 
     url: str
-    #: What it is called below the folder of the task; empty means that folder itself.
+    #: Its path below the folder of the task; empty means that folder itself.
     path: str
     #: Of a folder, the digest of its manifest.
     sha256: str = ""
@@ -175,7 +175,7 @@ def _moved(url: str, old: str, new: str) -> str:
     return _join(new, url.removeprefix(top)) if old and url.startswith(top) else url
 
 
-# -- what is read ----------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def pairs(name: str, made: str, read: str) -> bool:
@@ -188,7 +188,7 @@ def pairs(name: str, made: str, read: str) -> bool:
 
 
 def pieces(take: Take, sources: Sequence[HandoffSource], *, many: bool) -> list[InputPiece]:
-    """List what a task reads of a step; of `many` tasks each has a folder of its own.
+    """List the inputs of a task from a step; each of `many` tasks has a folder of its own.
 
     Nothing is returned for an output that is not there.
     """
@@ -220,7 +220,7 @@ def _files(take: Take, source: HandoffSource, within: str) -> list[InputPiece]:
 
 
 def _called(take: Take, name: str) -> str:
-    """Return what a single file is called: a path that ends with a slash is a folder for it."""
+    """Return the path of a single file: a path that ends with a slash is its folder."""
     if not take.path:
         return name
     return f"{take.path}{name.rpartition('/')[2]}" if take.path.endswith("/") else take.path

@@ -29,8 +29,8 @@ _OVER = frozenset(("done", "failed", "cancelled", "rejected"))
 def learn(gaps: Sequence[float], before: Heartbeat, beat: Heartbeat) -> list[float]:
     """Add another gap between heartbeats.
 
-    It is read from the times that the site wrote: a broker that was away delivers many at once.
-    Between two runs of an agent there was no rhythm.
+    It is computed from the times in the heartbeats: a broker that was away delivers many at once.
+    A gap between two runs of an agent does not count.
     """
     gap = beat.time - before.time
     if (beat.epoch, beat.since) != (before.epoch, before.since) or not _SHORT_S <= gap <= _LONG_S:
@@ -41,8 +41,8 @@ def learn(gaps: Sequence[float], before: Heartbeat, beat: Heartbeat) -> list[flo
 def interval(gaps: Sequence[float]) -> float:
     """Return the interval of heartbeats.
 
-    One long gap does not matter, nor do some that came early, as after a reload. That they are
-    faster than usual is believed when all of them were: else a site would seem silent that is not.
+    Single long or short gaps, as after a reload, do not matter. A shorter interval counts only
+    when all gaps are shorter: otherwise a site would seem silent that is not.
     """
     if not gaps:
         return USUAL_S
@@ -93,7 +93,7 @@ def drained(drain: Drain) -> str:
 def past(word: Word) -> str:
     """Describe the last known health of a site whose health is unknown now."""
     how = "in trouble" if word == "trouble" else word
-    return f"was {how} when it was last heard of"
+    return f"was {how} when last seen"
 
 
 def troubles(beat: Heartbeat, age: float) -> list[str]:
@@ -106,7 +106,7 @@ def troubles(beat: Heartbeat, age: float) -> list[str]:
         found.append(f"{units.bytes_for_people(beat.disk_free)} of disk are free for jobs")
     left = days(beat, age)
     if left is not None and left < 0:
-        found.append("its certificate is over")
+        found.append("its certificate has expired")
     return found
 
 
@@ -129,4 +129,4 @@ def _ends(beat: Heartbeat, age: float) -> str:
     left = days(beat, age)
     if left is None or not 0 <= left < SOON_DAYS:
         return ""
-    return f"its certificate ends in {units.for_people(left * _DAY_S)}"
+    return f"its certificate expires in {units.for_people(left * _DAY_S)}"

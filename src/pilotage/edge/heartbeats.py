@@ -37,7 +37,7 @@ _ALARM_S = 60.0
 _ALARM = "edge "
 _NOT_YET = "not connected yet"
 _NOT_BOUND = "connected, and not listening yet"
-#: Who speaks for a site whose agent comes by this hub's port: its token does.
+#: The sender of heartbeats of a site whose agent dials this hub's port, for people.
 _PORT = "its token, at the hub's port"
 #: Topics with invalid messages that are logged.
 _MOST_ODD = 100
@@ -53,7 +53,7 @@ class HeartbeatMonitor:
         self._parts = Supervisor(project.clock, _log, _RESTART)
         #: Why the broker does not answer, and since when; none is no trouble.
         self._trouble, self._since = _NOT_YET if self._settings.url else "", self._now()
-        #: Since when it is listened at the port.
+        #: Since when we listen at the port.
         self._begun = self._since
         #: How it goes with the broker just now, and whether that has a queue for us.
         self._broker: Callable[[], str] = lambda: self._trouble
@@ -96,7 +96,7 @@ class HeartbeatMonitor:
     async def _listen_at_port(self) -> None:
         async with self._lines.subscribe("heartbeat.*") as messages:
             async for message in messages:
-                # Which site it is says the token of the agent, and nothing else does.
+                # Only the token of the agent identifies the site.
                 if beat := self._read(message, message.user):
                     await self._writer.run(functools.partial(_hear, _PORT, beat, self._now()))
                 await self._lines.ack(message)
@@ -137,7 +137,7 @@ class HeartbeatMonitor:
             user = message.user or "an unknown user"
             _log.warning("a message of %r by %r is ignored: %s", user, message.topic, why)
 
-    # -- how things are --------------------------------------------------------------------------
+    # -- health ----------------------------------------------------------------------------------
 
     def _load(self, db: Db) -> None:
         """Load problems and alarms that an earlier process had recorded."""

@@ -28,7 +28,7 @@ class LeftData(msgspec.Struct):
     digest: str = ""
     items: dict[str, TransferItem] = {}
     bytes: int = 0
-    #: What is wrong with it; empty if nothing is.
+    #: Its problem; empty if there is none.
     trouble: str = ""
 
     @property
@@ -71,7 +71,7 @@ class Inspector:
         try:
             listed = await self._courier.look(found.url, plain=True)
         except errors.NotFound:
-            # Not every server lists folders; who reads it will notice.
+            # Not every server lists folders; readers will notice missing files.
             return ""
         sizes = {item.name: item.size for item in listed}
         for name, item in found.items.items():

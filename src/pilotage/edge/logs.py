@@ -107,7 +107,7 @@ class EdgeLogs:
         self._writing = asyncio.Lock()
         self._ending: set[At] = set()
 
-    # -- what is asked ---------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     async def ask(self) -> None:
         """Ask sites for logs that are followed, if that is due."""
@@ -181,7 +181,7 @@ class EdgeLogs:
             await self._writer.run(step)
 
     def _grow(self, at: At, before: LogOffsets, one: Log) -> LogOffsets:
-        """Write what is new in a piece; return how far the log goes now."""
+        """Write the new part of a piece; return the new length of the log."""
         if one.attempt < before.attempt:
             return before
         has = before.of(one.attempt)
@@ -208,7 +208,7 @@ class EdgeLogs:
         So readers of the end find the whole log. Yields the errors by attempt.
         """
         for one in words:
-            # Who was away is there again.
+            # The site answers again.
             self._unheard.pop(one.site, None)
         last = [one for one in words if isinstance(one, Status) and one.state in OVER]
         ending = {

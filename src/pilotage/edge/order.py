@@ -36,13 +36,13 @@ class FunctionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PilotOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A pilot that a hub wants; its size is that of the message."""
 
-    #: What lets it in at its hub, once.
+    #: The token with which it enrols at its hub, once.
     secret: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{20,200}$(?!\n)")]
-    #: What people call it.
+    #: Its name, for people.
     name: Word
     #: Where its hub is, as the hub says.
     hub: Annotated[str, Meta(pattern=r"^https?://[A-Za-z0-9.:_\[\]-]{1,255}/?$(?!\n)")]
-    #: The certificate that vouches for the hub, as PEM; empty if those of the node do.
+    #: The CA certificate of the hub as PEM; empty means those of the node.
     vouch: Annotated[str, Meta(max_length=65_536, pattern=r"^[\x20-\x7e\r\n]*$")] = ""
     #: Seconds without work after which it leaves; nothing means the pilot's own rule.
     idle: Annotated[float, Meta(gt=0, le=31_622_400)] | None = None
@@ -69,7 +69,7 @@ def write_function(recipe: Call, calls: Mapping[str, Any]) -> str:
 
 
 def command(config: str) -> tuple[str, ...]:
-    """Read a program with its arguments; raise `Denied` for what is none."""
+    """Read a program with its arguments; raise `Denied` if it is not one."""
     found = _read(config, CommandOrder, "a command")
     if not found.argv or not found.argv[0] or any("\0" in word for word in found.argv):
         raise errors.Denied("`config` is no command: it names no program")
@@ -77,7 +77,7 @@ def command(config: str) -> tuple[str, ...]:
 
 
 def function(config: str) -> FunctionOrder:
-    """Read a function and its calls; raise `Denied` for what is none."""
+    """Read a function and its calls; raise `Denied` if it is not one."""
     found = _read(config, FunctionOrder, "a function")
     if not found.function or not found.source or not isinstance(found.calls.get("calls"), list):
         raise errors.Denied("`config` is no function: its text or its calls are missing")
@@ -88,7 +88,7 @@ def function(config: str) -> FunctionOrder:
 
 
 def pilot(config: str) -> PilotOrder:
-    """Read the order of a pilot; raise `Denied` for what is none."""
+    """Read the order of a pilot; raise `Denied` if it is not one."""
     return _read(config, PilotOrder, "the order of a pilot")
 
 
@@ -103,7 +103,7 @@ def _pilot_reasons(job: Job) -> list[str]:
 
 
 def reasons(takes: str, job: Job) -> list[str]:
-    """Return what is wrong with the order of a job; empty if an application could run it."""
+    """Return the problems of the order of a job; none if an application could run it."""
     if job.config_file:
         return [f"`config_file` is given, and the application takes {takes}"]
     try:

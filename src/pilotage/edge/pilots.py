@@ -35,7 +35,7 @@ class WantedPilot(msgspec.Struct, frozen=True):
     pool: str
     site: str
     wish: PilotRequest
-    #: What is said of it so far.
+    #: Its status text so far.
     reason: str
 
 

@@ -54,7 +54,7 @@ _CAUSES = {
 #: Refusals that pass with time or with other rules of the site, and seconds until a site that has
 #: enough is sent more.
 _PASSING, _BUSY_S = frozenset({LIMITS, NO_APPLICATION, BUSY}), 30.0
-#: What one job may name or say that cannot be: it must not keep others from being sent.
+#: Errors of a single job, which must not keep others from being sent.
 _ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 
 
@@ -67,7 +67,7 @@ class SiteFacts(msgspec.Struct, frozen=True):
     closed: str = ""
     #: What requirements may ask for beside that, such as `free_nodes`.
     attributes: dict[str, Any] = {}
-    #: What it judges jobs by; with others it may take what it has refused.
+    #: A digest of its rules for jobs; after a change it may accept jobs that it refused.
     rules: tuple[str, ...] = ()
     #: Applications whose jobs may carry small inputs in their messages.
     carries: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class EdgeHub:
     writer: Writer
     data: SiteData
     listener: JobListener
-    #: How sites know this hub.
+    #: The identity of this hub at sites.
     address: HubIdentity
     #: The folder of the project, and the one of its attempts.
     base: str
@@ -143,7 +143,7 @@ class EdgePlace:
             while True:
                 await self._turn(place)
         finally:
-            # What is at the site goes on there, and is adopted by the next process.
+            # Jobs at the site continue, and the next process adopts them.
             self._tasks.cancel()
 
     def change(self, facts: SiteFacts) -> None:
@@ -168,7 +168,7 @@ class EdgePlace:
 
         self._queue.change(apply)
 
-    # -- before anything -------------------------------------------------------------------------
+    # -- registration ----------------------------------------------------------------------------
 
     async def _join(self) -> Place:
         """Register this site with the matchmaker, and adopt the attempts of an earlier process."""
@@ -258,7 +258,7 @@ class EdgePlace:
         try:
             await self._data.clear(one.attempt, self.name, left=left)
         except errors.PilotageError as error:
-            _log.info("job %s: what it has read or sent is not removed: %s", one.key, error)
+            _log.info("job %s: its transferred data is not removed: %s", one.key, error)
 
     def _finish(self, one: BatchJob, end: retry.AttemptEnd) -> None:
         """Record an end soon, together with others that end until then."""
@@ -377,10 +377,10 @@ class EdgePlace:
     def end(
         self, ledger: TurnRecords, db: Db, row: RemoteAttempt, note: str = ""
     ) -> tuple[int, EndedJob] | None:
-        """Return how an attempt ends, and its place, if nothing is to be brought home.
+        """Return how an attempt ends, and its place, if no outputs are to be fetched.
 
         Both are for `ledger.finish` in the transaction of its last word; `ended` is to be called
-        when that is on disk. Else `over` is. A `note` is said with the end.
+        when that is on disk. Else `over` is. A `note` is added to its reason.
         """
         place = ledger.matcher.places.get(self._place.number) if self._place else None
         lease = place.leases.get(row.job) if place else None
@@ -419,7 +419,7 @@ class EdgePlace:
             self._tasks.start(self._close(one, row, note))
 
     async def _close(self, one: BatchJob, row: RemoteAttempt, note: str) -> None:
-        """Bring home what a job left, and end it."""
+        """Fetch the outputs of a job, and end it."""
         try:
             if row.stdout or row.stderr:
                 await self._log(row)
@@ -444,7 +444,7 @@ class EdgePlace:
             except errors.Unavailable as error:
                 if one.attempt in self._stops:
                     return
-                await self._say(one, f"its results wait: {error}")
+                await self._say(one, f"its outputs wait: {error}")
                 await anyio.sleep(_AGAIN_S)
             else:
                 crash.point("remote.home")
@@ -493,7 +493,7 @@ class EdgePlace:
             )
         return words is not None
 
-    # -- what all need ---------------------------------------------------------------------------
+    # -- shared ----------------------------------------------------------------------------------
 
     async def _say(self, one: BatchJob, words: str) -> None:
         await self._writer.run(lambda db: records.say(db, *one.attempt, words))
@@ -529,7 +529,7 @@ def _handoff(db: Db, job: int) -> Handoff | None:
 def ending(row: RemoteAttempt, stop: str, *, named: bool = True) -> retry.AttemptEnd:
     """Return what the last status of an attempt means for its job.
 
-    What a site refuses goes back into the queue, unless the refusal is final for all time, or for
+    A refused job goes back into the queue, unless the refusal is permanent, or final for
     a job that names this site.
     """
     wall = max(0.0, row.stopped - row.began) if row.began and row.stopped else None

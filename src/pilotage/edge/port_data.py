@@ -50,7 +50,7 @@ _DEEPEST = 80
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-")
 _LENGTH = re.compile(r"[0-9]{1,20}")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Attempts whose counts are kept in mind; those of others are counted again.
+#: Attempts whose counts are cached; those of others are counted again.
 _MOST = 1000
 
 
@@ -66,12 +66,12 @@ class PortDataLimits(msgspec.Struct, frozen=True):
 
     bytes: int
     files: int = 100_000
-    #: Bytes for what is the hub's own: its store is on the same disk.
+    #: Bytes that stay free for the hub: its store is on the same disk.
     free: int = 1_000_000_000
 
 
 class _Left(msgspec.Struct):
-    """What an attempt has left, with what is on its way."""
+    """Bytes and files of an attempt, including uploads in progress."""
 
     files: int = 0
     bytes: int = 0
@@ -79,7 +79,7 @@ class _Left(msgspec.Struct):
     busy: int = 0
 
 
-#: Names the site that asks, or refuses who asks.
+#: Returns the site that asks, or raises `Denied`.
 Who = Callable[[], str]
 
 
@@ -116,7 +116,7 @@ class PortData:
             raise errors.Denied(message, hint="its job may have ended, or have been cancelled")
         return found
 
-    # -- what is read ----------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------
 
     async def _list(self, name: str) -> Response:
         document = await self._do(_listing, os.path.join(self._top, name))
@@ -155,7 +155,7 @@ class PortData:
                 yield data
                 at += len(data)
 
-    # -- what is written -------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------
 
     async def _put(self, request: Request, who: Who) -> Response:
         async with contextlib.aclosing(request.stream()) as stream:
@@ -186,7 +186,7 @@ class PortData:
             raise errors.TooLarge(message, hint="pack them into one file")
 
     async def _account(self, folder: str) -> _Left:
-        """Return what an attempt has left; remove partial files of an earlier process."""
+        """Count the files of an attempt; remove partial files of an earlier process."""
         async with self._lock:
             if folder not in self._left:
                 idle = [name for name, one in self._left.items() if not one.busy]
@@ -219,7 +219,7 @@ class PortData:
                 os.unlink(part)
 
     async def _reserve(self, name: str, size: int) -> tuple[str, str]:
-        """Keep room for a file; return its path, and that of what is not whole yet."""
+        """Reserve room for a file; return its path, and that of the partial file."""
         async with self._lock:
             coming = size + sum(self._coming.values())
             path = await self._do(_make_room, self._top, name, coming, self._limits.free)
@@ -245,7 +245,7 @@ class PortData:
         return digest.hexdigest()
 
     async def _do(self, act: Callable[..., _T], *given: object) -> _T:
-        """Do something with the disk in a thread."""
+        """Run a disk operation in a thread."""
         try:
             return await anyio.to_thread.run_sync(
                 functools.partial(act, *given), limiter=self._threads

@@ -22,7 +22,7 @@ from pilotage.edge import handoff as hand
 from pilotage.edge.handoff import HUB, DataStores, InputPiece
 from pilotage.edge.reach import Reach
 
-#: Names of steps are written otherwise, so this is none of them.
+#: No step can have this name.
 INPUTS = "~inputs"
 #: What a folder is called while it is removed.
 ASIDE = ".cleared-"
@@ -114,7 +114,7 @@ class Publisher:
 
 #: What to do where there is no place for data.
 NOWHERE = (
-    "there is no place that all who need its data can reach: a site by the broker needs a transfer "
+    "no store can be reached by all readers of its data: a site by the broker needs a transfer "
     "server, which `flows.data` in pilotage.toml names; an agent that dials this hub needs none"
 )
 

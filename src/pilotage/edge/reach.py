@@ -19,7 +19,7 @@ from pilotage.edge.handoff import DataStore, DataStores
 from pilotage.project.settings import FLOWS, FlowSettings, port_folder
 from pilotage.store import Db
 
-#: Who calls tries again by itself, and others are not to wait for one server for long.
+#: Few retries: callers retry themselves, and others must not wait long for one server.
 PATIENCE = RetryPolicy(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
 
 

@@ -14,7 +14,7 @@ from pilotage.edge import message
 from pilotage.edge.message import Handoff
 from pilotage.store import Db
 
-#: What a site says last of an attempt.
+#: States in which an attempt has ended.
 OVER = frozenset({"done", "failed", "cancelled", "rejected"})
 #: The code of an attempt that its site does not know any more.
 FORGOTTEN = "forgotten"
@@ -49,7 +49,7 @@ class RemoteAttempt(msgspec.Struct, frozen=True):
     #: The ends of its streams in base64, if an earlier version left them here.
     stdout: str
     stderr: str
-    #: What the site knows it by.
+    #: Its key at the site.
     key: str
     #: Of which attempt at the site there is a log, and how many bytes of both streams.
     log_attempt: int = 0
@@ -89,7 +89,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> tuple[int, int]:
-        """What keeps its order: a site must not be told to cancel what it has not heard of."""
+        """Messages with the same key keep their order: a job is sent before its cancellation."""
         return (self.job, self.number) if self.number else (-1, self.id)
 
 
@@ -127,7 +127,7 @@ def add(
 
 
 def may(db: Db, site: str, path: str, *, write: bool) -> str:
-    """Return what of this hub's port an attempt at a site may use that holds a path; or none.
+    """Return the file or folder at this hub's port that an attempt may use for a path, or none.
 
     That is the file itself, or a folder with a slash at its end.
     """
@@ -138,7 +138,7 @@ def may(db: Db, site: str, path: str, *, write: bool) -> str:
 
 
 def reads(db: Db, attempt: tuple[int, int]) -> list[str]:
-    """Return what an attempt reads at this hub's port."""
+    """Return the inputs of an attempt at this hub's port."""
     job, number = attempt
     rows = db.rows("edge_access_reads", job=job, number=number)
     return [text.load_path(path) for (path,) in rows]
@@ -151,7 +151,7 @@ def used(db: Db, folder: str) -> bool:
 
 
 def leaves(db: Db, job: int, number: int) -> bool:
-    """Return whether what an attempt has left is still to come home."""
+    """Return whether outputs of an attempt are still to be fetched."""
     return db.value("edge_access_leaves", job=job, number=number) is not None
 
 

@@ -17,15 +17,15 @@ from pilotage.edge.records import OutgoingMessage
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
-#: Messages that are looked at together, and those on the way to the broker at once.
+#: Messages that are read together, and those on the way to the broker at once.
 _MOST = 1000
 _AT_ONCE = 200
-#: Seconds before a message is tried again that the broker did not take.
+#: Seconds until a message that the broker did not take is tried again.
 _PAUSE_S = 1.0
 
 
 class _Done(NamedTuple):
-    """What became of some messages."""
+    """Results of sending messages."""
 
     gone: list[OutgoingMessage]
     #: No one listens, so that they were dropped.
@@ -56,7 +56,7 @@ class MessageSender:
             some = records.due(self._reader, self._now(), after, _MOST, self._site)
             if some:
                 stuck = await self._round(some)
-                # What the broker does not take must not keep it from all that comes after it.
+                # A message that the broker does not take must not delay later ones.
                 after = some[-1].id if stuck or after else 0
                 continue
             if after:
@@ -98,14 +98,14 @@ class MessageSender:
                     done.unheard.append(one)
                     return
                 except (errors.Denied, errors.UsageError) as error:
-                    # Each try costs the connection, with all that is on the way over it.
+                    # Each denied attempt closes the connection, and fails all messages on the way.
                     _log.warning("%s", error)
                     done.unheard.append(one)
                     return
                 except errors.PilotageError as error:
                     self._complain(error)
                     if one.tries:
-                        # It may have arrived: nothing may say any more that it never did.
+                        # It may have arrived now: it no longer counts as undeliverable.
                         done.doubtful.append(one)
                     return
             done.gone.append(one)
@@ -122,7 +122,7 @@ class MessageSender:
                 records.say(db, one.job, one.number, words)
             if one.number:
                 records.later(db, one, now)
-        # What is asked about many is asked again by itself.
+        # Queries about many attempts are repeated anyway.
         records.sent(db, [one for one in done.unheard if not one.number], now)
 
     def _complain(self, error: errors.PilotageError) -> None:

@@ -32,7 +32,7 @@ from pilotage.match.turn import TurnRecords
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.edge")
-#: How often it is looked which sites there are, and how they are, in seconds.
+#: Seconds between checks of the sites.
 _LOOK_S = 0.5
 #: A part that failed is restarted after 5 s.
 _RESTART = backoff.fixed(5.0)
@@ -43,7 +43,7 @@ class Monitored(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why nothing is heard; empty if something is."""
+        """Why no messages are received; empty if they are."""
         ...
 
 
@@ -75,7 +75,7 @@ class EdgeSites:
         self._parts = Supervisor(clock, _log, _RESTART)
         self._connect, self._lines, self._known = carriers.connect, carriers.lines, known
         self._places: dict[str, EdgePlace] = {}
-        #: By site, the applications that workflows were told of.
+        #: By site, the applications that workflows know of.
         self._offers: dict[str, tuple[str, ...]] = {}
         #: Set after each commit, for the sender of the broker and for those of the port.
         self._stirred, self._due = asyncio.Event(), asyncio.Event()
@@ -107,7 +107,7 @@ class EdgeSites:
         self._due.set()
 
     async def _follow(self, tasks: TaskGroup) -> None:
-        """Keep a place for each site that is heard of, as the site is now."""
+        """Keep a place for each known site, and update it."""
         db = self._open_reader()
         while True:
             for name, facts in self._known(db, self._now()).items():

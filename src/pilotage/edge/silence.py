@@ -19,7 +19,7 @@ from pilotage.edge.records import RemoteAttempt
 from pilotage.edge.statuses import StepEvents
 from pilotage.store import Db
 
-#: Attempts that are looked at together, and those that one question names.
+#: Attempts that are read together, and those that one query names.
 _MOST = 10_000
 _KEYS = 1000
 
@@ -59,7 +59,7 @@ def ask(
     now: float,
     reached: Callable[[str], bool],
 ) -> int:
-    """Ask sites about attempts that were not heard of for too long; return how many.
+    """Query sites about attempts without a status for too long; return how many.
 
     Those that are to be cancelled are cancelled once more: the first message may be lost. `reached`
     says whether a site can be asked now.

@@ -23,14 +23,14 @@ from pilotage.store import Db
 _log = logging.getLogger("pilotage.edge")
 #: No user of a broker has this name.
 _PORTED = "\n"
-#: What sites say of attempts.
+#: Messages of sites about attempts.
 Word = Status | Answer | Log
 
 
 class ReceivedWord(msgspec.Struct, frozen=True):
     """A message on attempts, and its sender."""
 
-    #: Who it is, as the broker knows them, or the site at this hub's port; empty if none is known.
+    #: The sender as verified by the broker, or the site at this hub's port; empty if unknown.
     user: str
     word: Word
 
@@ -42,7 +42,7 @@ def read(messages: Iterable[Message]) -> list[ReceivedWord]:
         try:
             word = wire.decode(one.body)
         except errors.BadMessage:
-            # Statuses in the words of others come by the same topics.
+            # Statuses in other formats come by the same topics.
             continue
         if isinstance(word, Word):
             found.append(ReceivedWord(one.user, word))
@@ -71,7 +71,7 @@ def own(db: Db, said: Iterable[ReceivedWord]) -> Iterator[Word]:
         site = one.word.site
         if site not in speakers:
             row = db.row("edges_one", name=site)
-            # An agent at this hub's port is not heard by the broker.
+            # Messages by the broker do not count for a site that has enrolled at this hub's port.
             ported = db.value("agent_site", site=site) is not None
             speakers[site] = _PORTED if ported else row[1] if row else None
         if speakers[site] in (None, one.user):
@@ -103,7 +103,7 @@ class StepEvents(Protocol):
         """Handle the silence of a site about a job."""
 
     def offered(self, db: Db, site: str, applications: Sequence[str], now: float, /) -> None:
-        """Handle the applications of a site, when it is first heard of or they change."""
+        """Handle the applications of a site, when it is new or they change."""
 
     def strand(self, db: Db, before: float, now: float, /) -> None:
         """Look at jobs that have waited since a time for sites which are silent."""
@@ -121,7 +121,7 @@ def hear(
             key = address.attempt(word.key)
             attempt = records.by_key(db, key) if key else None
             if not key or (attempt is not None and attempt.site != one.site):
-                # A site speaks for itself alone.
+                # A site may report only on its own attempts.
                 continue
             if steps is not None and _resent(one, word, attempt):
                 steps.resent(db, one.site, key, word, now)
@@ -201,7 +201,7 @@ def _word(db: Db, attempt: RemoteAttempt, word: Status | Result, now: float) -> 
 
 
 def _keep_result(db: Db, attempt: RemoteAttempt, result: str) -> None:
-    """Keep what a function returned, if the attempt is the one that its job is in."""
+    """Store the result of a function, if the attempt is the current one of its job."""
     try:
         found = text.dump(text.load(result))
     except (ValueError, RecursionError):
@@ -222,9 +222,9 @@ def _unknown(
 ) -> bool:
     """Handle an attempt that its site does not know; return whether that ends it.
 
-    Its message may still be on the way, since what is asked comes by another queue: so it is sent,
-    or asked, again. A site that knew it before it was asked has lost it; if it was heard on it
-    since then, it did not know it yet when it answered.
+    Its message may still be on the way, since queries use another queue: so it is sent, or queried,
+    again. A site that reported it before the query has lost it; if it has reported it since then,
+    it did not know it yet when it answered.
     """
     if attempt.over or not isinstance(said, Answer):
         return False

@@ -16,7 +16,7 @@ from pilotage.match.sites import SiteView
 from pilotage.match.sites import offering as offered
 from pilotage.store import Db
 
-#: What the hub writes of sites and of the broker counts for so long, in seconds.
+#: Seconds for which the hub's records of sites and of the broker are valid.
 FRESH_S = 20.0
 #: Seconds to which the age of a report of a site is rounded.
 _STEP_S = 10.0
@@ -28,7 +28,7 @@ _DEAF = "no hub listens to the broker now: `pilotage up` does"
 
 
 class SiteRecord(msgspec.Struct, frozen=True):
-    """What the store knows of a site."""
+    """The record of a site in the store."""
 
     name: str
     speaker: str
@@ -44,33 +44,33 @@ class SiteRecord(msgspec.Struct, frozen=True):
 class BrokerView(msgspec.Struct, frozen=True):
     """The state of the connection to the broker."""
 
-    #: Why nothing is heard; empty if we listen.
+    #: Why no messages are received; empty if we listen.
     trouble: str
     #: Since when; none if unknown.
     since: float | None = None
 
 
 class EdgeSite(msgspec.Struct, frozen=True, kw_only=True):
-    """A site, and what its agent says of it."""
+    """A site, and the report of its agent."""
 
     name: str
-    #: `unknown` if nothing is heard of any site.
+    #: `unknown` if no messages of sites are received.
     state: Literal["well", "draining", "trouble", "silent", "unknown"]
-    #: A sentence on it; often empty if all is well.
+    #: The health as text; often empty if all is well.
     words: str
-    #: Whether something will be wrong soon.
+    #: Whether a problem is to be expected soon.
     warned: bool
-    #: Whether it takes no more jobs, and who had it so, when and why.
+    #: Whether it is drained, and by whom, when and why.
     draining: bool
     drain: Drain
-    #: Since when it is as it is, and when it was heard of last.
+    #: Since when it is in this state, and when it was last seen.
     since: float
     heard: float
-    #: Who speaks for it, as the broker knows them; and whether it comes by this hub's own port.
+    #: The sender of its messages, as the broker knows it; and whether it uses this hub's port.
     speaker: str
     ported: bool
     batch: str
-    #: How its batch system is, and what its queues have.
+    #: The state of its batch system and its queues.
     scheduler: Scheduler
     #: Applications that it runs, and a digest of the rules by which it judges jobs.
     applications: tuple[str, ...]
@@ -81,7 +81,7 @@ class EdgeSite(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, int]
     #: Status messages that wait to be sent.
     outbox: int
-    #: Days that its certificate is good for, and free bytes.
+    #: Days until its certificate expires, and free bytes.
     certificate_days: float | None
     disk_free: int
     #: The version of Pilotage there, how often an agent took the site over, and how long ago the
@@ -89,12 +89,12 @@ class EdgeSite(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     epoch: int
     age: float
-    #: How far heartbeats are apart, in seconds.
+    #: Seconds between heartbeats.
     interval: float
 
     @property
     def live(self) -> int:
-        """How many jobs are not at an end."""
+        """The number of jobs that have not ended."""
         return health.live(self.jobs)
 
 
@@ -153,12 +153,12 @@ class PilotSite(msgspec.Struct, frozen=True):
     batch: str
     #: Why nothing may be ordered there; empty if it may.
     closed: str
-    #: What is wrong there though it takes orders; empty if nothing is.
+    #: Its problem, although it takes orders; empty if there is none.
     trouble: str = ""
 
 
 def pilot_sites(db: Db, now: float, *, running: bool = True) -> dict[str, PilotSite]:
-    """Return the sites with an agent, those too whose agent has not come yet."""
+    """Return the sites with an agent, also those whose agent has not connected yet."""
     rows = {row[1]: row for row in db.rows("site_all")}
     seen, found = look(db, now, running=running), dict[str, PilotSite]()
     for one in seen.edges:
@@ -177,7 +177,7 @@ def _closed(one: EdgeSite, broker: BrokerView, *, drained: bool) -> str:
     if drained:
         return f"site {one.name} is drained"
     if one.state == "unknown":
-        return f"nothing is heard of {one.name}: {broker.trouble}"
+        return f"no messages arrive from {one.name}: {broker.trouble}"
     if one.state == "silent":
         return f"site {one.name} is silent: no heartbeat comes from its agent"
     if one.draining:
@@ -186,18 +186,18 @@ def _closed(one: EdgeSite, broker: BrokerView, *, drained: bool) -> str:
 
 
 def records(db: Db) -> list[SiteRecord]:
-    """Read what the store knows of all sites."""
+    """Read the records of all sites."""
     return [one for row in db.rows("edges_all") if (one := _record(row))]
 
 
 def record(db: Db, name: str) -> SiteRecord | None:
-    """Read what the store knows of a site."""
+    """Read the record of a site."""
     row = db.row("edges_one", name=name)
     return _record(row) if row else None
 
 
 def offering(db: Db, name: str) -> SiteView:
-    """Return what is known of a site by its last heartbeat alone, without looking further."""
+    """Return the view of a site by its last heartbeat alone."""
     row = db.row("edges_one", name=name)
     return offered(name, _applications(row[6]) if row else None)
 
@@ -231,7 +231,7 @@ def _broker(db: Db, now: float, *, running: bool) -> BrokerView:
 
 def _edge(one: SiteRecord, broker: BrokerView, now: float) -> EdgeSite:
     beat, age = one.beat, max(0.0, now - one.heard)
-    # What is wrong with the broker matters to those alone that come by it.
+    # A problem of the broker matters only to sites that use it.
     known = not broker.trouble or (one.ported and broker.trouble != _DEAF)
     words = health.tell(one.state, beat, age) if known else health.past(one.state)
     left = health.days(beat, age)

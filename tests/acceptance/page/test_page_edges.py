@@ -76,7 +76,7 @@ def test_sites_show_what_their_agents_say(tab: Window, scene: Scene):
     expect(mira.locator(".c-jobs")).not_to_contain_text("done")
     expect(mira.locator(".c-agent")).to_contain_text("certificate 300 d")
     expect(theta.locator(".badge")).to_have_text("draining")
-    expect(theta.locator(".warned")).to_contain_text("its certificate ends in 4 d")
+    expect(theta.locator(".warned")).to_contain_text("its certificate expires in 4 d")
     expect(cooley.locator(".badge")).to_have_text("trouble")
     expect(cooley.locator(".c-state")).to_contain_text(SICK.text)
     # Those that need a person come first.

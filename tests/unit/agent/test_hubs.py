@@ -88,16 +88,16 @@ def test_a_hub_may_take_the_place_and_the_user_of_another(tmp_path: Path):
     [
         ((LAB, '[hubs.other]\nurl = "https://x:1"\nuser = "lab"\n'), "that is `hubs.lab.user`"),
         ((HUB, '[hubs.other]\nurl = "https://x:1"\nuser = "hub"\n'), "that is `hub.user`"),
-        (('[hubs.lab]\nurl = "amqps://x:1"\n',), "`hubs.lab.url` cannot be that"),
-        (("[hubs.lab]\n",), "`hubs.lab.url` cannot be that"),
-        (('[hubs."a b"]\nurl = "https://x:1"\n',), "`hubs.a b` cannot be there"),
-        ((LAB + 'site = "a b"\n',), "`hubs.lab.site` cannot be that"),
-        ((LAB + 'relay = "8421"\n',), "`hubs.lab.relay` cannot be that"),
+        (('[hubs.lab]\nurl = "amqps://x:1"\n',), "`hubs.lab.url` must begin with"),
+        (("[hubs.lab]\n",), "`hubs.lab.url` must begin with"),
+        (('[hubs."a b"]\nurl = "https://x:1"\n',), "`hubs.a b` is not a valid name"),
+        ((LAB + 'site = "a b"\n',), "`hubs.lab.site` must be"),
+        ((LAB + 'relay = "8421"\n',), "`hubs.lab.relay` must be"),
         ((LAB + 'user = ""\n',), "`hubs.lab.user` cannot be empty"),
         ((LAB + "retry = 0\n",), "`hubs.lab.retry` cannot be below"),
         ((LAB + "nosuch = 1\n",), "nosuch"),
         (('hubs = "x"\n',), "hubs"),
-        ((BUS, HUB, LAB), "cannot be there beside"),
+        ((BUS, HUB, LAB), "cannot be set together with"),
     ],
 )
 def test_what_cannot_be_is_refused(tables: tuple[str, ...], words: str):

@@ -35,9 +35,9 @@ def test_jobs_come_by_a_broker_or_from_a_hub():
 @pytest.mark.parametrize(
     "tables, hub, words",
     [
-        ("", "", "jobs come from nowhere"),
-        (BUS + HUB, "", "cannot be there beside"),
-        (BUS, "https://hub:8420", "cannot be there beside"),
+        ("", "", "there is no source of jobs"),
+        (BUS + HUB, "", "cannot be set together with"),
+        (BUS, "https://hub:8420", "cannot be set together with"),
         ('[hub]\nurl = "amqps://x/"\n', "", "must begin with `https://`"),
         (HUB + 'user = ""\n', "", "`hub.user` cannot be empty"),
         (HUB + "retry = 0\n", "", "`hub.retry` cannot be below"),

@@ -54,18 +54,18 @@ def test_a_site_is_one_of_four_things(found, quiet, word):
     [
         ("well", beat(), 3.0, ""),
         ("well", beat(certificate_days=20), 3.0, ""),
-        ("well", beat(certificate_days=13.5), 0.0, "its certificate ends in 13 d 12 h"),
+        ("well", beat(certificate_days=13.5), 0.0, "its certificate expires in 13 d 12 h"),
         ("draining", beat(draining=True), 3.0, "takes no more jobs"),
         ("silent", beat(), 192.0, "no heartbeat for 3 m 12 s"),
         ("trouble", beat(scheduler=sick()), 3.0, "slurm: slurmctld does not answer"),
         ("trouble", beat(scheduler=sick("")), 3.0, "slurm: does not answer"),
         ("trouble", beat(disk_free=2**20), 3.0, "1.0 MiB of disk are free for jobs"),
-        ("trouble", beat(certificate_days=-1), 3.0, "its certificate is over"),
+        ("trouble", beat(certificate_days=-1), 3.0, "its certificate has expired"),
         (
             "trouble",
             beat(certificate_days=-1, scheduler=sick("down"), draining=True),
             3.0,
-            "slurm: down; its certificate is over; takes no more jobs",
+            "slurm: down; its certificate has expired; takes no more jobs",
         ),
     ],
 )
@@ -155,7 +155,7 @@ def test_nothing_is_known_while_nobody_listens(db):
         found = view.look(db, now)
         assert "pilotage up" in found.broker.trouble
         assert found.edges[0].state == "unknown"
-        assert found.edges[0].words == "was well when it was last heard of"
+        assert found.edges[0].words == "was well when last seen"
 
 
 def test_a_broker_that_is_away_makes_no_site_silent(db):

@@ -17,20 +17,20 @@ from pilotage.job import model
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What runs; nothing in it is a template any more."""
+    """The filled-in program of a job, without templates."""
 
-    #: The program with its arguments, and before it what starts its tasks.
+    #: Launcher, program and arguments.
     argv: tuple[str, ...]
-    #: What its environment has beside what the site gives to every job.
+    #: Environment variables beside those that every job of the site has.
     env: Mapping[str, str]
-    #: What runs before and after it in the same folder; empty means nothing.
+    #: Programs that run before and after it in the same folder; empty means none.
     preprocess: tuple[str, ...] = ()
     postprocess: tuple[str, ...] = ()
     #: The container image; empty means none.
     image: str = ""
-    #: What the batch job still has to put before it: `none`, or empty for the site's own.
+    #: The launcher that the batch job adds: `none`, or empty for the site's own.
     launcher: Literal["", "none"] = ""
-    #: The function that is called instead, and with what.
+    #: The function that is called instead, and its arguments.
     function: model.Call | None = None
     calls: Mapping[str, Any] = {}
 
@@ -43,7 +43,7 @@ def make(
     *,
     number: int = 0,
 ) -> Command:
-    """Fill in an application for a job; `given` and `words` are what its message and config say."""
+    """Fill in an application for a job; `given` and `words` are from its message and config."""
     filled = {**fill.require(app, given), **_known(job, number)}
     asked = order.function(job.config) if app.takes == "functions" else None
     return Command(
@@ -72,12 +72,12 @@ def _argv(app: Application, job: Job, filled: fill.Filled, words: Sequence[str])
 
 
 def recipe(argv: Sequence[str]) -> model.Command:
-    """Write arguments as a recipe, whose templates then say just them."""
+    """Return a recipe of literal arguments."""
     return model.Command(tuple(literal(one) for one in argv))
 
 
 def literal(text: str) -> str:
-    """Write a text as a template that says just it: all texts of a job's definition are such."""
+    """Escape a text for a job's definition, where every text is a template."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

@@ -32,7 +32,7 @@ _LONGEST = 4096
 _MOST_CORES = 1_000_000
 #: The address of a hub, which is an argument of a pilot.
 HUB = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]{1,5})?/?")
-#: Keys that say nothing of a pilot.
+#: Keys that do not apply to pilots.
 _NO_PILOT = (
     "launcher", "launcher_words", "container", "preprocess", "postprocess", "env_allow",
 )  # fmt: skip
@@ -41,7 +41,7 @@ _At = tuple[str, ...]
 
 
 class Mistake(errors.ConfigError):
-    """A key of an application's file that cannot be so."""
+    """An invalid key of an application's file."""
 
     def __init__(self, at: _At, text: str, *, hint: str = "") -> None:
         """Name the key by its path."""
@@ -49,20 +49,20 @@ class Mistake(errors.ConfigError):
 
 
 def check(name: str, app: Application) -> None:
-    """Raise `ConfigError` for what cannot be."""
+    """Raise `ConfigError` for an invalid name or value."""
     if not _NAME.fullmatch(name):
         raise errors.ConfigError(f"{name!r} cannot be the name of an application")
     _takes(name, app)
     for program, sha256 in app.programs().items():
         if not program.startswith("/") or BAD.search(program) or "/../" in f"{program}/":
-            raise Mistake(_place(app, program), f"{program!r}: it is not a whole path")
+            raise Mistake(_place(app, program), f"{program!r}: it is not an absolute path")
         if not _SHA256.fullmatch(sha256):
             at = ("sha256",) if program == app.executable else ("pins", program)
-            hint = f"`sha256sum {program}` tells it"
+            hint = f"`sha256sum {program}` prints it"
             raise Mistake(at, f"{sha256!r}: every program is pinned", hint=hint)
     for part, one in app.parameter.items():
         if not _PARAMETER.fullmatch(part) or part in fill.KNOWN:
-            text = f"{part!r}: letters, digits and `_`, and no word of ours"
+            text = f"{part!r}: letters, digits and `_`, and not a reserved word"
             raise Mistake(("parameter", part), text)
         _parameter(("parameter", part), one)
     _argv(app)
@@ -76,7 +76,7 @@ def check(name: str, app: Application) -> None:
 
 
 def _takes(name: str, app: Application) -> None:
-    """See that what takes something of others has the name that hubs know, and nothing else."""
+    """Check that an application for commands, functions or pilots has its fixed name and keys."""
     _pilots(app)
     if app.takes == "parameters":
         if name == "pilot":
@@ -89,7 +89,7 @@ def _takes(name: str, app: Application) -> None:
     if app.takes in ("commands", "pilot"):
         given["executable"] = app.executable
     if app.takes == "pilot":
-        # A pilot is the agent's own program, and has jobs that read and write by themselves.
+        # A pilot is the agent's own program; its jobs transfer their own data.
         given |= {key: getattr(app, key) for key in _NO_PILOT}
     for key, value in given.items():
         if value:
@@ -97,7 +97,7 @@ def _takes(name: str, app: Application) -> None:
 
 
 def _pilots(app: Application) -> None:
-    """See that pilots have a limit for each hub, and other applications nothing of theirs."""
+    """Check the limits of pilots, and that other applications have no keys of pilots."""
     every: dict[_At, AppLimits] = {("limits",): app.limits}
     for user in app.user:
         with toml.at("user", user):
@@ -236,7 +236,7 @@ def _staging(staging: Staging) -> None:
             raise Mistake(("staging", "private"), f"{one!r}: {error}") from None
     for one in staging.roots:
         if not one.startswith("/") or "/../" in f"{one}/":
-            raise Mistake(("staging", "roots"), f"{one!r}: it is not a whole path")
+            raise Mistake(("staging", "roots"), f"{one!r}: it is not an absolute path")
     if "file" in staging.protocols and not staging.roots:
         raise Mistake(("staging", "roots"), "empty while `file` is among the protocols")
 
@@ -252,7 +252,7 @@ def _place(app: Application, program: str) -> _At:
 
 FOLDER = "apps"
 _ENABLED = re.compile(r"^enabled[ \t]*=[ \t]*(?:true|false)[ \t]*(#.*)?$", re.MULTILINE)
-#: Keys of the file itself that a new one has, and a word on each.
+#: Keys at the top of a new file, with a comment for each.
 _ABOUT = {
     "about": "What it is, for people.",
     "version": "Each job keeps it in its record.",
@@ -263,7 +263,7 @@ _ABOUT = {
     "preprocess": "Runs in the job's folder before it.",
     "postprocess": "Runs in the job's folder after it.",
 }
-#: A word before each table.
+#: A comment before each table.
 _TABLE_ABOUT = {
     "parameter": "What a user may fill in.",
     "limits": "What a job may ask for; an empty list means any.",
@@ -303,14 +303,14 @@ def switch(root: Path, name: str, *, enabled: bool) -> Path:
     made = head + bracket + tail
     if parse(made, name, file).enabled is not enabled:
         raise errors.Conflict(
-            f"{file} says `enabled` where it is not found", hint="change it there"
+            f"`enabled` cannot be changed in {file}", hint="change it with an editor"
         )
     durable.write(file, made)
     return file
 
 
 def text(name: str, app: Application) -> str:
-    """Write an application as TOML: what differs from the defaults, with a word on each."""
+    """Write an application as TOML: values that are not defaults, with comments."""
     lines = [
         f"# Application {name}. `pilotage app test {name}` shows what runs for which parameters.",
     ]
@@ -366,7 +366,7 @@ def _plain(value: object) -> dict[str, Any]:
 
 
 def _toml(value: object) -> str:
-    """Write a value; TOML's texts, numbers, lists and tables in a line are almost JSON's."""
+    """Write a value inline: as JSON, except for tables."""
     if isinstance(value, dict):
         inner = ", ".join(
             f"{_key(name)} = {_toml(one)}" for name, one in value.items() if one is not None

@@ -16,7 +16,7 @@ from pilotage.base import errors
 from pilotage.bus.strict import BAD
 from pilotage.job import template
 
-#: Words of ours that a template may hold beside parameters, and what they stand for.
+#: Words that a template may have beside parameters, and their meaning.
 KNOWN = {
     "job": "the number of the job at this site",
     "nodes": "its nodes",
@@ -39,7 +39,7 @@ _SWITCH = {"true": True, "false": False, "on": True, "off": False, "yes": True, 
 def values(
     app: Application, given: Mapping[str, object]
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Check all parameters; return their text, and what is wrong with them in sentences."""
+    """Check all parameters; return their texts, and a sentence for each problem."""
     found: dict[str, str | None] = {}
     reasons: list[str] = []
     for name in given:
@@ -60,7 +60,7 @@ def values(
 
 
 def value(name: str, one: Parameter, raw: object) -> tuple[str | None, str]:
-    """Check one parameter; return its text, or why it cannot be."""
+    """Check one parameter; return its text, or why it is invalid."""
     if one.kind == "flag":
         return _flag(name, one, raw)
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):
@@ -79,7 +79,7 @@ def value(name: str, one: Parameter, raw: object) -> tuple[str | None, str]:
 def argv(
     tokens: Sequence[str | tuple[str, ...]], filled: Filled, words: Sequence[str] = ()
 ) -> list[str]:
-    """Fill a template; a token or group with something absent in it is not there."""
+    """Fill a template; leave out tokens and groups with an absent parameter."""
     made: list[str] = []
     for token in tokens:
         if token == STAR:
@@ -121,7 +121,7 @@ def _number(name: str, one: Parameter, raw: str | float) -> tuple[str | None, st
 
 
 def _read(one: Parameter, raw: str | float) -> int | float:
-    """Read a number; one with a fraction is no integer, and what is not finite is none at all."""
+    """Read a number; refuse fractions for integers, and values that are not finite."""
     if isinstance(raw, str):
         if not (_WHOLE if one.kind == "integer" else _NUMBER).fullmatch(raw):
             raise ValueError(raw)
@@ -134,7 +134,7 @@ def _read(one: Parameter, raw: str | float) -> int | float:
 
 
 def _text(name: str, one: Parameter, raw: str) -> str:
-    """Return what is wrong with a text, if anything is."""
+    """Return the problem of a text; empty if it is valid."""
     if bad := BAD.search(raw):
         return f"the parameter `{name}` holds the character U+{ord(bad[0]):04X}"
     if len(raw) > one.longest:
@@ -157,7 +157,7 @@ def outside(path: str) -> str:
     if BAD.search(path):
         return "it has control characters"
     if path.startswith(("/", "~")):
-        return "it does not start there"
+        return "it is an absolute path"
     if "\\" in path:
         return "it has a `\\`"
     if any(part in ("", ".", "..") for part in path.split("/")):
@@ -179,7 +179,7 @@ def _shown(name: str) -> str:
 
 
 def require(app: Application, given: Mapping[str, object]) -> dict[str, str | None]:
-    """Return the text of all parameters, or raise `Denied` with all that is wrong."""
+    """Return the texts of all parameters, or raise `Denied` with all problems."""
     found, reasons = values(app, given)
     if reasons:
         raise errors.Denied("; ".join(reasons), hint="`pilotage app show NAME` lists parameters")

@@ -52,7 +52,7 @@ def why_not(url: str, staging: Staging) -> str:
     if reason := _path(parts):
         return reason
     if scheme == "hub":
-        # There is one, and the settings of this site name it.
+        # The settings of this site name the hub.
         return "" if parts.netloc == "port" and not parts.query else "no hub has such an address"
     return _file(parts, staging) if scheme == "file" else _remote(parts, port, staging)
 
@@ -106,7 +106,7 @@ def _path(parts: SplitResult) -> str:
 def _file(parts: SplitResult, staging: Staging) -> str:
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/"):
-        return "a file here is `file:///` and its whole path"
+        return "a URL of a file is `file:///` and its absolute path"
     if not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in staging.roots):
         return f"it is below none of {', '.join(staging.roots) or 'no folder'}"
     return ""
@@ -130,7 +130,7 @@ def _remote(parts: SplitResult, port: int | None, staging: Staging) -> str:
 
 
 def _is(host: str, port: int | None, usual: int | None, pattern: str) -> bool:
-    """Return whether a host is meant; a pattern with no port means the usual one."""
+    """Return whether a host matches; a pattern without a port means the default port."""
     name, colon, digits = pattern.rpartition(":")
     if not colon or not digits.isdecimal() or name.endswith(":"):
         name, digits = pattern, ""

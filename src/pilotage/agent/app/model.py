@@ -10,26 +10,26 @@ from pilotage.base import text, toml
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a user may fill in."""
+    """A parameter that users set."""
 
     #: What it holds; a `path` is below the folder of the job, a `flag` is on or off.
     kind: Literal["text", "integer", "number", "choice", "flag", "path"]
     #: For people.
     about: str = ""
-    #: Whether a job must give it, unless there is a default.
+    #: Whether a job must set it, unless there is a default.
     required: bool = True
-    #: What it is if a job does not give it.
+    #: Its value if a job does not set it.
     default: str | int | float | bool | None = None
     #: A regular expression that all of a `text` must match; of a `path`, that it must match too.
     pattern: str = ""
-    #: Characters that it may have.
+    #: Maximal number of characters.
     longest: int = 256
-    #: The least and the largest number.
+    #: Smallest and largest number.
     minimum: int | float = 0
     maximum: int | float = 9_223_372_036_854_775_807
-    #: What a `choice` may be.
+    #: Values of a `choice`.
     choices: tuple[str, ...] = ()
-    #: The argument that stands there while a `flag` is on; off, there is none.
+    #: The argument for a `flag` that is on; there is none if it is off.
     flag: str = ""
     #: Whether a text may begin with `-`, where a program might take it for an option.
     dash: bool = False
@@ -38,22 +38,22 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the config file of a job becomes parameters."""
 
-    #: What is in it, or what `program` prints: `key = value` lines, a JSON object, or words.
+    #: Format of the file or of the output of `program`: `key = value` lines, JSON, or words.
     format: Literal["keys", "json", "words"] = "keys"
-    #: The site's own parser with its arguments, of which `{file}` is the file; else none.
+    #: The site's own parser and its arguments; `{file}` is the file. Empty means none.
     program: tuple[str, ...] = ()
-    #: It is ended after so long.
+    #: Time limit of the parser.
     time: str = "10s"
-    #: Memory that it may use.
+    #: Memory limit of the parser.
     memory: str = "1G"
-    #: What each of the words must be; they stand where the template has `"{*}"`.
+    #: Rule for each word; the words replace `"{*}"` in the template.
     word: Parameter | None = None
-    #: Words that there may be.
+    #: Maximal number of words.
     most: int = 100
 
 
 class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a job of this application may ask for."""
+    """Limits on the requests of jobs of this application."""
 
     #: Queues; none means any.
     queues: tuple[str, ...] = ()
@@ -75,9 +75,9 @@ class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     jobs: int = 0
     #: Options of the batch system that jobs may use, such as `"--exclusive"`.
     options: tuple[str, ...] = ()
-    #: Of pilots: cores that those of one hub have at most, also while they wait.
+    #: Of pilots: maximal cores of one hub's pilots, including waiting ones.
     maximum: int = 0
-    #: Of pilots: those of one hub that may wait in the batch queue at once; 0 means any number.
+    #: Of pilots: maximal number of one hub's pilots in the batch queue; 0 means any number.
     pending: int = 0
 
 
@@ -98,7 +98,7 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `apps/NAME.toml`."""
 
-    #: The program: its whole path. Of functions, the Python that calls them; of commands and
+    #: The program: its absolute path. Of functions, the Python that calls them; of commands and
     #: pilots, none.
     executable: str = ""
     #: Its SHA-256; another program in its place is not run.
@@ -107,10 +107,10 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     #: the order of a `pilot` that runs jobs of a hub. With these three, those who may use the
     #: application run any program as the site's user.
     takes: Literal["parameters", "commands", "functions", "pilot"] = "parameters"
-    #: Of pilots: addresses of the hubs that they may go to, as these tell them. An agent that dials
-    #: a hub has its pilots go to that one.
+    #: Of pilots: addresses of the hubs that they may connect to. Pilots of an agent that dials a
+    #: hub connect to that one.
     hubs: tuple[str, ...] = ()
-    #: Which version this is, for people and for the record of each job.
+    #: Its version, recorded with each job.
     version: str = "1"
     #: For people.
     about: str = ""
@@ -129,18 +129,18 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     env: dict[str, str] = {}
     #: The container image that it runs in; empty means none.
     container: str = ""
-    #: A program with its arguments that runs in the job's folder before, and one after.
+    #: Programs with arguments that run in the job's folder before and after the job.
     preprocess: tuple[str, ...] = ()
     postprocess: tuple[str, ...] = ()
     #: The SHA-256 of each further program: parsers, and what runs before and after.
     pins: dict[str, str] = {}
-    #: Who may use it, as their certificates name them; `*` stands for any letters.
+    #: Users who may use it, as named in their certificates; `*` matches any characters.
     users: tuple[str, ...] = ("*",)
-    #: What a user may fill in, by name.
+    #: Parameters by name.
     parameter: dict[str, Parameter] = {}
     #: How a config file is read; without it jobs have none.
     config: Config | None = None
-    #: What a job may ask for.
+    #: Limits on jobs.
     limits: AppLimits = AppLimits()
     #: Limits of single users: some keys of `limits` with other values.
     user: dict[str, dict[str, Any]] = {}

@@ -31,13 +31,13 @@ _MOST_LINES = 10_000
 _MOST_ERRORS = 4096
 _MOST_WRITTEN = 1 << 20
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-#: What a parser finds in its environment. Its home is not the folder of the job: there a stranger's
-#: files are, and programs take settings, and code to run, from files at home.
+#: Environment of a parser. Its home is not the folder of the job, which has files of a stranger:
+#: programs read settings, and code to run, from files at home.
 CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """What a config says."""
+    """The content of a config."""
 
     parameters: dict[str, object] = {}
     words: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ async def parse(app: Application, folder: str, file: str) -> Parsed:
 
 
 def read(config: Config, printed: bytes) -> Parsed:
-    """Make parameters or words of what a config or its parser says; values are unchecked yet."""
+    """Decode a config, or the output of its parser; values are not checked yet."""
     if config.format == "json":
         return Parsed(parameters=strict.load(printed))
     try:
@@ -93,7 +93,7 @@ def keys(source: str) -> dict[str, str]:
 
 
 def inside(folder: str, file: str) -> str:
-    """Return the whole path of a file below a folder; a link may not lead out of it."""
+    """Return the absolute path of a file below a folder; a link may not lead out of it."""
     if reason := fill.outside(file):
         raise errors.Denied(f"{text.show(file)} is not below the job's folder: {reason}")
     path = os.path.realpath(os.path.join(folder, file))

@@ -19,15 +19,15 @@ from pilotage.edge import order
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True):
-    """Whether a job may run, and everything that speaks against it."""
+    """Whether a job may run, and all reasons against it."""
 
     reasons: tuple[str, ...] = ()
-    #: Whether all of them are limits: the site would take the job if it had others.
+    #: Whether all of them are limits, which the site may change.
     limits: bool = False
 
     @property
     def allowed(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether there is no reason against it."""
         return not self.reasons
 
 
@@ -131,7 +131,7 @@ def _cores(app: Application, job: Job, limits: AppLimits) -> list[str]:
 
 
 def _shape(job: Job) -> list[str]:
-    """Look at a range: what is within it is less than the most, which the limits hold for."""
+    """Check a range of sizes; its upper end is checked against the limits elsewhere."""
     least, found = job.shape, []
     if least.nodes_least > job.nodes:
         found.append(f"`shape.nodes_least` is {least.nodes_least}, and `nodes` is {job.nodes}")
@@ -202,7 +202,7 @@ def _staging(app: Application, job: Job) -> list[str]:
 
 
 def _parameters(app: Application, job: Job) -> list[str]:
-    """Look at parameters; those that a config may still bring are not missed yet."""
+    """Check parameters; a config may still provide missing ones."""
     given: dict[str, object] = dict(job.parameters)
     _, reasons = fill.values(app, given)
     if not (job.config or job.config_file):

@@ -14,7 +14,7 @@ from pilotage.agent.app.model import Application
 from pilotage.base import errors
 from pilotage.data.transfer.version import Version
 
-#: How often a link may lead to another.
+#: Maximal number of links to follow.
 _MOST_LINKS = 40
 
 
@@ -70,14 +70,14 @@ def _loose(path: str, facts: os.stat_result) -> str:
 
 
 class Trust:
-    """Looks at programs each time that they are used, and reads them again when they changed."""
+    """Checks programs at each use; unchanged files are not read again."""
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
+        """Start with an empty cache."""
         self._known: dict[str, tuple[Version, str]] = {}
 
     def reasons(self, app: Application) -> list[str]:
-        """Return what is wrong with the programs of an application."""
+        """Return the problems of the programs of an application."""
         found = [self._why_not(path, sha256) for path, sha256 in app.programs().items()]
         return [reason for reason in found if reason]
 

@@ -39,7 +39,7 @@ _REST_S = 0.5
 
 
 class Receiver:
-    """What is delivered to one subscriber, whatever becomes of connections meanwhile."""
+    """Deliveries to one subscriber, across reconnections."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Receiver:
         *,
         ahead: int,
     ) -> None:
-        """Take how a queue is found by a channel, and how a delivery is read."""
+        """Take functions that find the queue by a channel, and that read a delivery."""
         self._link = link
         self._find = find
         self._read = read
@@ -64,7 +64,7 @@ class Receiver:
         self._closed = anyio.Event()
 
     async def close(self) -> None:
-        """Let others have what was not acknowledged, and return once they may."""
+        """Return unacknowledged messages to the broker, and wait until it has them."""
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
             await self._closed.wait()
@@ -124,7 +124,7 @@ class Receiver:
             queue = await self._find(channel)
             await channel.set_qos(prefetch_count=self._ahead)
             below = await channel.get_underlay_channel()
-            # Whose queue was deleted hears nothing more, though the channel stays open.
+            # A consumer of a deleted queue gets nothing more, though the channel stays open.
             below.on_consumer_cancel_callbacks.add(lambda _: gone.set())
             await queue.consume(self._hear)
             self.trouble = ""
@@ -155,9 +155,9 @@ def _number(one: AbstractIncomingMessage) -> int:
 
 
 link.read_anything()
-#: Brokers of some versions give a message up that was delivered twenty times.
+#: Brokers of some versions drop a message after twenty deliveries.
 _ANY_NUMBER = 1_000_000_000
-#: Where the broker itself leads answers to.
+#: The broker's own queue for answers.
 _ANSWERS = "amq.rabbitmq.reply-to"
 #: The broker's code for a denied operation.
 _REFUSED = "ACCESS_REFUSED"
@@ -191,7 +191,7 @@ class AmqpBus:
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection, or why not all is heard over it; empty if all is well."""
+        """Why there is no connection, or why messages are missing; empty if all is well."""
         deaf = (one.trouble for one in self._receivers if one.trouble)
         return self._link.trouble or next(deaf, "")
 
@@ -210,7 +210,7 @@ class AmqpBus:
     async def subscribe(
         self, pattern: str, *, ahead: int = 0
     ) -> AsyncIterator[AsyncIterator[Message]]:
-        """Receive; what is not acknowledged at the end of the `async with` is delivered again."""
+        """Receive; unacknowledged messages are delivered again after the `async with`."""
         find = functools.partial(self._queue, pattern)
         receiver = Receiver(self._link, find, self._take, ahead=ahead)
         self._receivers.add(receiver)
@@ -265,13 +265,13 @@ class AmqpBus:
             with raise_silence_as_loss():
                 await line.exchange.publish(message, checked(topic), mandatory=heard)
         except aio_pika.exceptions.PublishError as error:
-            raise errors.Unheard(f"no one listens to {topic!r}") from error
+            raise errors.Unheard(f"no consumer for {topic!r}") from error
         except aio_pika.exceptions.DeliveryError as error:
-            message_ = f"too many messages wait for who reads {topic!r}"
+            message_ = f"too many messages wait for the readers of {topic!r}"
             raise errors.Unavailable(message_) from error
         except TROUBLES as error:
-            # This ends the connection, and all that was on the way fails with it: whose doing it
-            # was stands in the words of the broker alone.
+            # This closes the connection, and all messages on the way fail: only the text of the
+            # broker names the cause.
             if _REFUSED in str(error) and f"topic '{topic}'" in str(error):
                 message_ = f"the broker does not let us send to {topic!r}"
                 raise errors.Denied(message_, hint="it has topic permissions") from error

@@ -36,7 +36,7 @@ logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 #: Seconds before the first attempt to connect again; each later pause is twice as long.
 _FIRST_S = 1.0
 _FILES = "`ca`, `certificate` and `key` are PEM files; certificate and key belong together"
-#: What may go wrong with a broker at any time, and is no mistake of ours.
+#: Errors that a broker may cause at any time.
 TROUBLES = (aiormq.exceptions.AMQPError, OSError, TimeoutError, ConnectionError, RuntimeError)
 
 
@@ -47,7 +47,7 @@ class BrokerConnection:
         self, connection: AbstractConnection, channel: AbstractChannel, exchange: AbstractExchange
     ) -> None:
         self.connection = connection
-        #: For what is sent; the broker confirms each.
+        #: The channel for sending; the broker confirms each message.
         self.channel = channel
         self.exchange = exchange
 

@@ -64,7 +64,7 @@ def place(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-#: What a name in AMQP may take at most, in bytes.
+#: Maximal bytes of a name in AMQP.
 _LONGEST = 255
 _NAME = re.compile(r"[\w.:@#,/<>-]+", re.ASCII)
 
@@ -81,7 +81,7 @@ def binding(pattern: str) -> str:
 
 def queue(broker: Broker, pattern: str) -> str:
     """Name the queue of a pattern."""
-    # Stars are not among what names of queues may hold.
+    # Names of queues cannot have stars.
     made = f"{broker.exchange}:{pattern.replace('*', '@')}"
     name = checked(broker.queues.get(pattern, made))
     if not _NAME.fullmatch(name):

@@ -34,11 +34,11 @@ Dial = Callable[[Callable[[dict[str, Any]], None]], AbstractAsyncContextManager[
 
 
 class LinkTiming(msgspec.Struct, frozen=True):
-    """How long things may take, in seconds."""
+    """Intervals and timeouts of a connection, in seconds."""
 
-    #: Between two signs of life.
+    #: Between two pings.
     beat: float = 15.0
-    #: To send, and for a new connection.
+    #: To send, and to connect.
     patience: float = 30.0
     #: Between two attempts to connect, at most.
     retry: float = 30.0
@@ -50,7 +50,7 @@ class HubBus:
     """A bus over the hub's own port, connected inside `async with`."""
 
     def __init__(self, dial: Dial, pace: LinkTiming, user: str = "") -> None:
-        """Prepare; messages are from `user`, or from whom the hub says."""
+        """Prepare; messages are from `user`, or else from the user that the hub names."""
         self._dial, self._pace, self._user = dial, pace, user
         self._tasks = anyio.create_task_group()
         self._tags, self._ids = itertools.count(1), itertools.count(1)
@@ -71,7 +71,7 @@ class HubBus:
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection, or why not all is heard over it; empty if all is well."""
+        """Why there is no connection, or why messages are missing; empty if all is well."""
         deaf = (one.trouble for one in self._receivers.values() if one.trouble)
         return self._trouble or next(deaf, "")
 
@@ -90,7 +90,7 @@ class HubBus:
     async def subscribe(
         self, pattern: str, *, ahead: int = 0
     ) -> AsyncIterator[AsyncIterator[Message]]:
-        """Receive; what is not acknowledged at the end of the `async with` is delivered again."""
+        """Receive; unacknowledged messages are delivered again after the `async with`."""
         receiver = _Receiver(self, next(self._ids), pattern, ahead)
         self._receivers[receiver.id] = receiver
         await self._tasks.start(receiver.run)
@@ -216,7 +216,7 @@ class HubBus:
 
 
 class _Receiver:
-    """What is delivered to one subscriber, whatever becomes of connections meanwhile."""
+    """Deliveries to one subscriber, across reconnections."""
 
     def __init__(self, bus: HubBus, number: int, pattern: str, ahead: int) -> None:
         self.id = number
@@ -280,7 +280,7 @@ class _Receiver:
             self._held.clear()
 
     async def close(self) -> None:
-        """Have no more delivered, and return once others may have what was not acknowledged."""
+        """Stop deliveries, and wait until unacknowledged messages are returned."""
         self._scope.cancel()
         line = self._bus.now
         if line is not None and not line.over:

@@ -34,10 +34,10 @@ _HINT = "`pilotage token new agent --site NAME` at the hub makes a token for `hu
 class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     """The keys of an agent."""
 
-    #: What counted last, and since when; empty before it has enrolled.
+    #: The last valid key, and since when; empty before it has enrolled.
     key: str = ""
     since: float = 0.0
-    #: What is to follow it; the hub may know it already.
+    #: Its successor; the hub may know it already.
     next: str = ""
     #: The digest of the token that it enrolled with: that is used up.
     used: str = ""
@@ -51,7 +51,7 @@ class AgentKeys:
         self._file, self._token_file, self._now = state / FILE, token_file, now
 
     def tries(self) -> list[tuple[str, str]]:
-        """Return what may prove the site, the likeliest first, each with the key that follows it.
+        """Return credentials to try, the likeliest first, each with the key that follows it.
 
         That key is on disk when this returns.
         """
@@ -96,7 +96,7 @@ class AgentKeys:
             return ""
         except (OSError, UnicodeDecodeError) as error:
             raise errors.ConfigError(f"{self._token_file} cannot be read: {error}") from error
-        # One that is used up opens nothing.
+        # A used token opens nothing.
         if found and stat.S_IMODE(mode) & 0o077 and _digest(found) != self._read().used:
             message = f"others may read the token in {self._token_file}"
             raise errors.ConfigError(message, hint=f"`chmod 600 {self._token_file}`")
@@ -127,7 +127,7 @@ async def dial(
     way: Callable[[], Route], site: str, keys: AgentKeys, beat: float,
     hear: Callable[[dict[str, Any]], None], *, versions: model.Versions = model.VERSIONS,
 ) -> AsyncIterator[HubConnection]:  # fmt: skip
-    """Connect as the agent of a site, with whatever proves it."""
+    """Connect as the agent of a site, with the first credential that is accepted."""
     route = await anyio.to_thread.run_sync(way)
     refused: errors.PilotageError = errors.Denied("this agent has no key", hint=_HINT)
     for token, key in await anyio.to_thread.run_sync(keys.tries):

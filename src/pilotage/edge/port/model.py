@@ -25,16 +25,16 @@ class Publish(Message, frozen=True):
 
 
 class Request(Message, frozen=True):
-    """Send, and answer with what comes back."""
+    """Send a request, and return its answer."""
 
     topic: str
     body: str
-    #: Seconds that may take.
+    #: Timeout in seconds.
     wait: float
 
 
 class Subscribe(Message, frozen=True):
-    """Have messages delivered, at most `ahead` that are not acknowledged."""
+    """Start deliveries, with at most `ahead` unacknowledged messages."""
 
     id: int
     pattern: str
@@ -42,7 +42,7 @@ class Subscribe(Message, frozen=True):
 
 
 class Unsubscribe(Message, frozen=True):
-    """Have no more delivered; what was not acknowledged goes back."""
+    """Stop deliveries; unacknowledged messages are returned."""
 
     id: int
 
@@ -55,7 +55,7 @@ class Ack(Message, frozen=True):
 
 
 class Reply(Message, frozen=True):
-    """Answer the request that a delivery was."""
+    """Answer a request."""
 
     tag: int
     body: str

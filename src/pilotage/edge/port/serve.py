@@ -37,14 +37,14 @@ class AgentSession:
     def __init__(
         self, bus: Bus, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, beat: float
     ) -> None:
-        """Take the bus as the agent may use it, and how often it gives a sign of life."""
+        """Take the bus as the agent may use it, and the seconds between its pings."""
         self._bus, self._reader, self._writer = bus, reader, writer
         self._patience = _MISSING * min(max(beat, _BEATS_S[0]), _BEATS_S[1])
         self._frames = wire.Frames(model.MOST)
         self._room = asyncio.Semaphore(_MOST_TASKS)
         self._beside = Background(_log, "an agent", self._room.release)
         self._subscriptions: dict[int, asyncio.Task[None]] = {}
-        #: What was delivered and not acknowledged, with the subscription that it is of.
+        #: Unacknowledged deliveries, with their subscription.
         self._held: dict[int, tuple[object, Message]] = {}
         self._recent: OrderedDict[int, Message] = OrderedDict()
 
@@ -144,7 +144,7 @@ class AgentSession:
         self._subscriptions[verb.id] = task
 
     async def _pump(self, verb: model.Subscribe) -> None:
-        """Deliver what comes by a pattern until cancelled."""
+        """Deliver the messages of a pattern until cancelled."""
         mine = object()
         try:
             ahead = min(max(verb.ahead, 0) or _AHEAD, model.MOST)

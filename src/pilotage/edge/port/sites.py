@@ -26,7 +26,7 @@ _BEAT = "heartbeat."
 
 
 class _Sent:
-    """A message on its way to a subscriber, and who waits for it to be on disk there."""
+    """A message on its way to a subscriber; `done` ends when it is on disk there."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -42,7 +42,7 @@ class _Sent:
 
 
 class _Box:
-    """What waits for one subscriber, and what it has not acknowledged."""
+    """Waiting and unacknowledged messages of one subscriber."""
 
     def __init__(self, ahead: int) -> None:
         self._waiting: deque[_Sent] = deque()
@@ -100,7 +100,7 @@ class SiteLine:
     async def subscribe(
         self, pattern: str, *, ahead: int = 0
     ) -> AsyncIterator[AsyncIterator[Message]]:
-        """Deliver what the hub sends to the site."""
+        """Deliver the messages of the hub to the site."""
         if pattern not in (f"job.{self.site}", f"control.{self.site}"):
             message = f"this agent receives messages for the site {self.site} alone"
             raise errors.Denied(message, hint=f"it may subscribe to job.{self.site}")
@@ -128,7 +128,7 @@ class SiteLine:
         raise errors.Unheard(f"no agent answers {topic!r}")
 
     def send(self, message: Message) -> asyncio.Future[None]:
-        """Have a message delivered; what is returned ends once the agent has it on disk."""
+        """Deliver a message; the returned future ends once the agent has it on disk."""
         box = self._boxes.get(message.topic)
         if box is None:
             raise errors.Unheard(f"the agent of {self.site} does not listen to {message.topic!r}")
@@ -140,16 +140,16 @@ class SiteLine:
 class AgentLines:
     """The bus between this hub and the agents that are connected to its port."""
 
-    #: There is always a way to listen at one's own port.
+    #: Listening at the own port always works.
     trouble = ""
 
     def __init__(self) -> None:
-        """Begin with no site."""
+        """Start with no site."""
         self._lines: dict[str, SiteLine] = {}
         self._boxes: list[tuple[str, _Box]] = []
         self._tags = itertools.count(1)
         self._changed = asyncio.Event()
-        #: Told the topic that an agent has begun to listen to.
+        #: Called with each topic that an agent has begun to listen to.
         self.on_listen: list[Callable[[str], None]] = []
 
     @property
@@ -211,7 +211,7 @@ class AgentLines:
     async def subscribe(
         self, pattern: str, *, ahead: int = 0
     ) -> AsyncIterator[AsyncIterator[Message]]:
-        """Receive what sites say; `user` of a message is the site, by the token of its agent."""
+        """Receive messages of sites; `user` of a message is the site, by the token of its agent."""
         entry = (pattern, _Box(ahead))
         self._boxes.append(entry)
         try:
