@@ -168,6 +168,20 @@ def test_some_changes_may_touch_anything(file):
     assert since.touched([file]) is None
 
 
+# -- where they are --------------------------------------------------------------------------------
+
+
+def test_a_unit_test_is_in_the_folder_of_its_package():
+    packages = {one.name for one in (ROOT / "src/pilotage").iterdir() if one.is_dir()}
+    unit = ROOT / "tests/unit"
+    folders = {str(one.parent.relative_to(unit)) for one in unit.rglob("test_*.py")}
+    assert folders - packages == {"bench", "examples", "repository"}
+
+
+def test_a_helper_is_in_a_rig_or_in_the_suite():
+    assert [one.name for one in (ROOT / "tests").glob("*.py")] == ["conftest.py"]
+
+
 # -- what they cost --------------------------------------------------------------------------------
 
 
