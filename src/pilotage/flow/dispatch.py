@@ -5,21 +5,23 @@ That is one transaction, or two if data has to be prepared in between.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from pilotage.base import crash, errors
+from pilotage.base import crash, errors, text
 from pilotage.edge import view
 from pilotage.flow import moves, records, step_job
 from pilotage.flow import sites as flow_sites
 from pilotage.flow.model import Step, Way
-from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit, make_order, start_child
+from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit, make_orders, start_child
 from pilotage.flow.orders import TaskOrder as Asked
 from pilotage.flow.sites import CandidateSite, Choice
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
+from pilotage.job.model import NewJob
 from pilotage.match import sites
 from pilotage.store import Db
 
@@ -65,12 +67,9 @@ def look(db: Db, world: HubCapabilities, busy: Collection[int], now: float) -> D
     sites = SiteChooser(db, world, now)
     orders: list[PlacedOrder] = []
     ready: list[tuple[PlacedOrder, PreparedData]] = []
-    for task in tasks:
-        asked = make_order(db, task, now)
-        if asked is None:
-            continue
+    for asked in make_orders(db, tasks, now):
         if asked.definition.flow is not None:
-            start_child(db, task, now)
+            start_child(db, asked.task, now)
             continue
         order = _placed(db, asked, sites, world, now)
         if order is None:
@@ -84,39 +83,68 @@ def look(db: Db, world: HubCapabilities, busy: Collection[int], now: float) -> D
 
 def send(db: Db, ready: Sequence[tuple[PlacedOrder, PreparedData]], now: float) -> int:
     """Make attempts of tasks whose data is ready; return how many."""
-    made = 0
+    if not ready:
+        return 0
+    rows = text.dump([(order.task, order.number) for order, _ in ready])
+    current = {row[0] for row in db.rows("flow_tasks_current", rows=rows)}
+    cause = functools.cache(functools.partial(_cause, db))
+    found: list[tuple[PlacedOrder, PreparedData, NewJob]] = []
     for order, prepared in ready:
-        facts = records.task(db, order.task)
-        if facts.state != "queued" or facts.attempt + 1 != order.number:
+        if order.task not in current:
             # It was cancelled or dispatched meanwhile.
             continue
         try:
-            _attempt(db, order, prepared, now)
-            made += 1
+            new = step_job.make_job(order, prepared)
         except Unfit as error:
             moves.give_up(db, order.task, error.reason, now)
+            continue
+        parent, depth = cause(order.flow)
+        if parent is not None:
+            new = msgspec.structs.replace(new, parent=parent, depth=depth)
+        found.append((order, prepared, new))
+    made = _attempts(db, found, now) if found else 0
     if made:
         crash.point("flow.chosen")
     return made
 
 
-def _attempt(db: Db, order: PlacedOrder, prepared: PreparedData, now: float) -> None:
-    new = step_job.make_job(order, prepared)
-    number = jobs.add(db, new, now)
-    if number is None:
-        raise Unfit(f"a job with the key {new.key} exists already")
-    moves.attempt(db, order.task, order.way, order.site, prepared.place, now, job=number)
-    reason = _refusal(db, order.site, order.definition, now) if order.way == "edge" else ""
-    if reason:
+def _cause(db: Db, flow: int) -> tuple[int | None, int]:
+    """Return the job that a flow is, if any, and the depth of the jobs of its steps."""
+    job, depth = db.row("flow_cause", flow=flow) or (None, -1)
+    return job, depth + 1
+
+
+def _attempts(
+    db: Db, found: Sequence[tuple[PlacedOrder, PreparedData, NewJob]], now: float
+) -> int:  # fmt: skip
+    """Make attempts and their jobs; return how many."""
+    numbers = jobs.add_steps(db, [new for _, _, new in found], now)
+    refusal = functools.cache(functools.partial(_refusal, db, now=now))
+    groups: dict[tuple[Way, str], list[tuple[int, int | None, str]]] = {}
+    rejected: list[tuple[int, str]] = []
+    for order, prepared, new in found:
+        number = numbers.get(new.key)
+        if number is None:
+            reason = f"a job with the key {new.key} exists already"
+            moves.give_up(db, order.task, reason, now)
+            continue
+        groups.setdefault((order.way, order.site), []).append((order.task, number, prepared.place))
+        if order.way == "edge" and (
+            reason := refusal(order.site, *flow_sites.application(order.definition))
+        ):
+            rejected.append((number, reason))
+    for (way, site), rows in groups.items():
+        moves.attempts(db, way, site, rows, now)
+    for number, reason in rejected:
         job_moves.reject(db, number, reason, now=now)
+    return sum(map(len, groups.values()))
 
 
-def _refusal(db: Db, site: str, step: Step, now: float) -> str:
-    """Return why a site with an agent will not take a step; empty if it may.
+def _refusal(db: Db, site: str, app: str, named: bool, now: float) -> str:  # noqa: FBT001 - cached
+    """Return why a site with an agent will not take an application; empty if it may.
 
     A site that has not reported yet may have the application: see `step_job.FlowSteps.offered`.
     """
-    app, named = flow_sites.application(step)
     found = view.offering(db, site).object(site, app, named=named)
     return sites.sentence(found, now) if found is not None and found.final else ""
 
@@ -134,7 +162,8 @@ def _placed(
     try:
         choice = sites.choose(asked)
         if step.recipe and choice.site and choice.site not in world.local:
-            raise Unfit(_refusal(db, choice.site, step, now) or _NO_RECIPE.format(choice.site))
+            why = _refusal(db, choice.site, *flow_sites.application(step), now=now)
+            raise Unfit(why or _NO_RECIPE.format(choice.site))
         way = _way(step, choice.site, world)
     except (Unfit, errors.PilotageError) as error:
         reason = error.reason if isinstance(error, Unfit) else str(error)

@@ -7,13 +7,23 @@ fenced.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from pilotage.base import errors, text
 from pilotage.base.clock import dice
 from pilotage.flow import check, policy, records
 from pilotage.flow.model import FINAL, AttemptEnd, FlowState, NewFlow, Way, job_of
-from pilotage.flow.progress import FlowEnd, begin, gone, note, settle, task_over
+from pilotage.flow.progress import (
+    FlowEnd,
+    begin,
+    gone,
+    note,
+    settle,
+    task_over,
+    tasks_done,
+)
 from pilotage.flow.template import Values
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
@@ -120,6 +130,45 @@ def end(
     else:
         _again(db, task, facts, how, now)
     return True
+
+
+class DoneAttempt(NamedTuple):
+    """An attempt that ended well, is the current one of its task, and leaves no data to check."""
+
+    task: int
+    number: int
+    flow: int
+    step: str
+    #: The number of the report, and what else it says.
+    seq: int
+    reason: str
+    kind: str
+    code: str
+    #: What the site says that it has left, if it says so.
+    left: list[Any] | None
+    #: Whether its function returned something.
+    returned: bool
+
+
+def done(db: Db, ended: Sequence[DoneAttempt], now: float) -> None:
+    """Record that attempts ended well, as `hear` and `end` do for each: a few statements for all.
+
+    The caller has checked that no attempt has ended, and that none is fenced.
+    """
+    if not ended:
+        return
+    rows = [
+        (one.task, one.number, one.seq, one.reason, one.kind, one.code, one.left) for one in ended
+    ]
+    db.run("flow_attempts_done", rows=text.dump(rows), now=now)
+    for one in ended:
+        if one.returned and (returned := _returned(db, one.task, one.number)):
+            db.run("flow_task_result", task=one.task, number=one.number, result=returned)
+    db.run("flow_tasks_done", tasks=text.dump([one.task for one in ended]), now=now)
+    lines = [(one.flow, one.step, one.task, one.number, one.reason) for one in ended]
+    db.run("flow_journal_done", rows=text.dump(lines), now=now)
+    for (flow, step), count in Counter((one.flow, one.step) for one in ended).items():
+        finish(db, tasks_done(db, flow, step, count, now), now)
 
 
 def _returned(db: Db, task: int, number: int) -> str:
@@ -304,20 +353,26 @@ def attempt(
     `place` is the folder that it writes to as readers name it, `job` the job of this hub that it
     is.
     """
-    row = db.row("flow_task_sent", task=task, reason=f"sent to {site}" if site else "", now=now)
-    if row is None:
-        message = f"task {task} is not queued"
-        raise errors.IllegalTransition(message, hint="only a task that is queued can be sent")
-    number, flow, step = row
-    db.run(
-        "flow_attempt_new", task=task, number=number, flow=flow, way=way, site=site,
-        key=f"flow.{flow}.{task}.{number}", job=job, place=place, now=now,
-    )  # fmt: skip
-    if job is not None and (cause := db.row("flow_cause", flow=flow)) is not None:
-        db.run("flow_job_caused", job=job, cause=cause[0], depth=cause[1] + 1)
-    note(db, now, flow, "ready", f"sent to {site}" if site else "", step=step, task=task,
-         number=number)  # fmt: skip
-    return int(number)
+    return attempts(db, way, site, [(task, job, place)], now)[task]
+
+
+def attempts(
+    db: Db, way: Way, site: str, rows: Sequence[tuple[int, int | None, str]], now: float
+) -> dict[int, int]:
+    """Add the next attempts of queued tasks at one site, and return their numbers by task.
+
+    Rows are the task, its job and its folder, as for `attempt`.
+    """
+    words = f"sent to {site}" if site else ""
+    tasks = text.dump([task for task, _, _ in rows])
+    numbers: dict[int, int] = dict(db.rows("flow_tasks_sent", tasks=tasks, reason=words, now=now))
+    for task, _, _ in rows:
+        if task not in numbers:
+            message = f"task {task} is not queued"
+            raise errors.IllegalTransition(message, hint="only a task that is queued can be sent")
+    db.run("flow_attempts_new", rows=text.dump(rows), way=way, site=site, now=now)
+    db.run("flow_journal_sent", tasks=tasks, words=words, now=now)
+    return numbers
 
 
 def hear(

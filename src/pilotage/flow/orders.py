@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -13,7 +14,7 @@ from pilotage.edge.handoff import Take
 from pilotage.flow import check, policy, records
 from pilotage.flow.model import AttemptEnd, NewFlow, Step, Way
 from pilotage.flow.moves import attempt, give_up, submit
-from pilotage.flow.records import StepSource, sources
+from pilotage.flow.records import FlowHead, StepSource, sources
 from pilotage.flow.template import Values, fill, line
 from pilotage.job.model import Limit
 from pilotage.job.template import write
@@ -54,20 +55,37 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_order(db: Db, task: int, now: float) -> TaskOrder | None:
-    """Return the order of a queued task; nothing if it is not queued, or fails here.
+    """Return the order of a queued task; nothing if it is not queued, or fails here."""
+    return next(make_orders(db, [task], now), None)
 
-    A name that stands for nothing is the failure of the task, and its reason.
+
+def make_orders(db: Db, tasks: Sequence[int], now: float) -> Iterator[TaskOrder]:
+    """Return the orders of queued tasks, without those that are not queued, or fail here.
+
+    A name that stands for nothing is the failure of the task, and its reason. Flows and steps are
+    read once for all their tasks.
     """
-    facts = db.row("flow_task_facts", task=task)
-    if facts is None or facts[3] != "queued":
-        return None
-    flow, name, item, _, last, _ = facts
-    head = records.head(db, flow)
-    value = text.load(db.value("flow_task_value", task=task))
+    facts = {row[0]: row for row in db.rows("flow_tasks_facts", tasks=text.dump(tasks))}
+    head = functools.cache(functools.partial(records.head, db))
+    step = functools.cache(functools.partial(records.step, db))
+    for task in tasks:
+        if task in facts:
+            _, flow, name, *rest = facts[task]
+            order = _order(db, task, head(flow), name, step(flow, name), rest, now)
+            if order is not None:
+                yield order
+
+
+def _order(
+    db: Db, task: int, head: FlowHead, name: str, definition: Step, facts: list[Any], now: float
+) -> TaskOrder | None:  # fmt: skip
+    item, body, last, since = facts
+    flow, value = head.id, text.load(body)
     look = Values(db, head, item=value, index=item, attempt=last + 1).look
-    tried = [policy.PastAttempt(*row) for row in db.rows("flow_attempts_sites", task=task)]
+    rows = db.rows("flow_attempts_sites", task=task) if last > since else ()
+    tried = [policy.PastAttempt(*row) for row in rows]
     try:
-        step = _filled(records.step(db, flow, name), look)
+        step = _filled(definition, look)
         check.named(step)
         # None would mean any site.
         sites = policy.candidates(step, step.sites, tried) if step.sites else ()

@@ -204,6 +204,16 @@ def _words(error: errors.PilotageError) -> str:
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
+def tasks_done(db: Db, flow: int, step: str, count: int, now: float) -> FlowEnd | None:
+    """Count tasks of a step that ended well, and end the step with the last one."""
+    row = db.row(
+        "flow_step_tasks_over", flow=flow, step=step, count=count, failed=0, off=0, reason=""
+    )
+    if row is None or row[0]:
+        return None
+    return settle(db, flow, [_last(db, flow, step, row)], now)
+
+
 def task_over(
     db: Db, task: int, facts: tuple[Any, ...], state: str, reason: str, now: float
 ) -> FlowEnd | None:

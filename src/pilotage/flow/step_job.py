@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from pilotage.agent.app.command import literal
-from pilotage.base import crash, errors
+from pilotage.base import crash, errors, text
 from pilotage.bus.model import Result, Status
 from pilotage.edge import message
 from pilotage.edge import records as edges
 from pilotage.edge.message import Handoff
 from pilotage.flow import moves, records, task_data
 from pilotage.flow.model import AttemptEnd, Step
-from pilotage.flow.moves import OVER
+from pilotage.flow.moves import OVER, DoneAttempt
 from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit
 from pilotage.flow.records import AttemptRow
 from pilotage.job import machine
@@ -265,9 +265,26 @@ def news(db: Db, now: float) -> Heard:
     rows = db.rows("flows_news", most=AT_ONCE)
     check: list[tuple[int, int]] = []
     ended = 0
-    for seq, state, reason, key, kind, code, left in rows:
+    well: list[DoneAttempt] = []
+    #: Attempts of which something was processed that the rows do not know.
+    seen: set[str] = set()
+    for seq, state, reason, key, kind, code, left, first, *facts in rows:
         if not key:
             continue
+        task, number, flow, step, size = facts
+        plain = state == "done" and first and size <= moves.MOST_RETURNED_BYTES
+        if plain and key not in seen:
+            made = None if left is None else text.load(left)
+            well.append(
+                DoneAttempt(
+                    task, number, flow, step, seq, reason, kind or "", code or "", made, size > 0
+                )
+            )
+            seen.add(key)
+            continue
+        # The order in which attempts ended is that of the story.
+        ended += _all_done(db, well, now)
+        seen.add(key)
         how = _state(state, code)
         if left is not None and how in OVER:
             db.run("flows_left", key=key, left=left)
@@ -281,9 +298,18 @@ def news(db: Db, now: float) -> Heard:
             check.append((attempt.task, attempt.number))
         else:
             ended += finish(db, attempt, now)
+    ended += _all_done(db, well, now)
     if rows:
         db.run("flows_news_taken", last=rows[-1][0])
     return Heard(tuple(check), ended, len(rows) == AT_ONCE)
+
+
+def _all_done(db: Db, well: list[DoneAttempt], now: float) -> int:
+    """Record the ends of attempts that did well, and forget them; return how many."""
+    count = len(well)
+    moves.done(db, well, now)
+    well.clear()
+    return count
 
 
 def _state(state: str, code: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -87,6 +88,33 @@ def add(db: Db, new: NewJob, now: float, *, rule: str = "", event: int | None = 
         db.run("dependency_add", job=job, on_job=before)
     db.run("journal_add", now=now, job=job, attempt=0, state=state, reason=reason)
     return int(job)
+
+
+def add_steps(db: Db, new: Sequence[NewJob], now: float) -> dict[str, int]:
+    """Make queued jobs of workflows; return their numbers by key, without keys that exist."""
+    specs = _intern_all(db, [one.spec for one in new])
+    rows = [
+        (one.key, spec, text.dump(one.binding), one.limit_key, one.parent, one.depth, one.tag,
+         one.owner or me())
+        for one, spec in zip(new, specs, strict=True)
+    ]  # fmt: skip
+    last = db.value("job_last")
+    made = dict(db.rows("job_add_steps", rows=text.dump(rows), now=now))
+    db.run("journal_new_jobs", after=last)
+    return made
+
+
+def _intern_all(db: Db, specs: Sequence[JobSpec]) -> list[int]:
+    """Store definitions once and return their numbers."""
+    digests, rows = [], {}
+    for spec in specs:
+        body = text.dump(spec)
+        digest = hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+        digests.append(digest)
+        rows[digest] = (digest, spec.name, spec.priority, body)
+    db.run("specs_put", rows=text.dump(list(rows.values())))
+    known = dict(db.rows("specs_ids", digests=text.dump(list(rows))))
+    return [known[digest] for digest in digests]
 
 
 def _first_state(db: Db, new: NewJob) -> tuple[State, str]:

@@ -96,10 +96,6 @@ WITH RECURSIVE up (parent, key) AS (
 SELECT job.id, job.depth FROM up JOIN job ON job.id = CAST(substr(up.key, 5) AS INTEGER)
 WHERE up.parent IS NULL AND up.key GLOB 'job:*';
 
--- name: flow_job_caused
--- A job is a step of a flow that another job is.
-UPDATE job SET parent = :cause, depth = :depth WHERE id = :job;
-
 -- name: flow_jobs_live
 -- Jobs under way that are flows: number, attempt, definition, binding, rule, depth and owner.
 SELECT job.id, job.attempt, job.spec, job.binding, job.rule, job.depth, job.owner
@@ -195,15 +191,27 @@ WHERE flow = :flow AND step = :step AND item >= :total;
 -- What a decision about a task needs.
 SELECT flow, step, item, state, attempt, retries FROM flow_task WHERE id = :task;
 
--- name: flow_task_value
--- What makes a task differ from its siblings.
-SELECT value FROM flow_task WHERE id = :task;
+-- name: flow_tasks_facts
+-- What orders of queued tasks need; :tasks is [id, ...].
+SELECT id, flow, step, item, value, attempt, since FROM flow_task
+WHERE id IN (SELECT value FROM json_each(:tasks)) AND state = 'queued';
 
--- name: flow_task_sent
--- A task that was queued has an attempt.
+-- name: flow_tasks_current
+-- Those of some tasks that are queued for a certain attempt; :rows is [[task, number], ...].
+SELECT flow_task.id FROM json_each(:rows) AS one
+CROSS JOIN flow_task ON flow_task.id = one.value->>0
+WHERE state = 'queued' AND attempt + 1 = one.value->>1;
+
+-- name: flow_tasks_sent
+-- Tasks that were queued have an attempt; :tasks is [id, ...].
 UPDATE flow_task SET state = 'ready', reason = :reason, attempt = attempt + 1, result = '',
     started = COALESCE(started, :now)
-WHERE id = :task AND state = 'queued' RETURNING attempt, flow, step;
+WHERE id IN (SELECT value FROM json_each(:tasks)) AND state = 'queued' RETURNING id, attempt;
+
+-- name: flow_tasks_done
+-- Tasks have ended well; :tasks is [id, ...].
+UPDATE flow_task SET state = 'done', reason = '', ended = :now
+WHERE id IN (SELECT value FROM json_each(:tasks));
 
 -- name: flow_task_hear
 -- Where a task is, as the site says.
@@ -269,10 +277,13 @@ WHERE flow = :flow AND state = 'waiting' AND step IN (
     WHERE one.flow = :flow AND one.step = :step AND after.state = 'running')
 RETURNING step;
 
--- name: flow_attempt_new
--- A task is sent somewhere.
+-- name: flow_attempts_new
+-- Tasks are sent somewhere, as their current attempts; :rows is [[task, job, place], ...].
 INSERT INTO flow_attempt (task, number, flow, way, site, key, job, state, place, created)
-VALUES (:task, :number, :flow, :way, :site, :key, :job, 'queued', :place, :now);
+SELECT flow_task.id, attempt, flow, :way, :site,
+    printf('flow.%d.%d.%d', flow, flow_task.id, attempt),
+    one.value->>1, 'queued', one.value->>2, :now
+FROM json_each(:rows) AS one CROSS JOIN flow_task ON flow_task.id = one.value->>0;
 
 -- name: flow_attempt_spoken
 -- The attempt that a site speaks of, and the task it belongs to.
@@ -301,6 +312,18 @@ UPDATE flow_attempt SET heard = :now WHERE key = :key;
 UPDATE flow_attempt SET state = :state, reason = :reason, kind = :kind, code = :code, ended = :now,
     fenced = MAX(fenced, :fenced), cancel = MAX(cancel, :cancel)
 WHERE task = :task AND number = :number;
+
+-- name: flow_attempts_done
+-- Attempts have ended well; :rows is [[task, number, seq, reason, kind, code, left], ...], where
+-- `left` is [place, digest, files, bytes, read] or nothing.
+UPDATE flow_attempt SET seq = max(seq, one.value->>2), state = 'done', reason = one.value->>3,
+    kind = one.value->>4, code = one.value->>5, heard = :now, started = coalesce(started, :now),
+    ended = :now, place = coalesce(one.value->>'$[6][0]', place),
+    digest = coalesce(one.value->>'$[6][1]', digest), files = coalesce(one.value->>'$[6][2]', files),
+    bytes = coalesce(one.value->>'$[6][3]', bytes),
+    read = max(read, coalesce(one.value->>'$[6][4]', 0))
+FROM json_each(:rows) AS one
+WHERE flow_attempt.task = one.value->>0 AND flow_attempt.number = one.value->>1;
 
 -- name: flow_attempt_stale
 -- What an attempt has left is gone.
@@ -397,6 +420,21 @@ WHERE id = :task ORDER BY number;
 -- A line in the story of a flow.
 INSERT INTO flow_journal (time, flow, step, task, number, state, words)
 VALUES (:now, :flow, :step, :task, :number, :state, :words);
+
+-- name: flow_journal_sent
+-- Such a line for the current attempts of tasks that are sent; :tasks is [id, ...].
+INSERT INTO flow_journal (time, flow, step, task, number, state, words)
+SELECT :now, flow, step, flow_task.id, attempt, 'ready', :words
+FROM json_each(:tasks) AS one CROSS JOIN flow_task ON flow_task.id = one.value;
+
+-- name: flow_journal_done
+-- Two such lines for each attempt that ended well: on it, and on its task; :rows is
+-- [[flow, step, task, number, reason], ...].
+INSERT INTO flow_journal (time, flow, step, task, number, state, words)
+SELECT :now, one.value->>0, one.value->>1, one.value->>2, one.value->>3, 'done',
+    CASE line.value WHEN 0 THEN one.value->>4 ELSE '' END
+FROM json_each(:rows) AS one CROSS JOIN json_each('[0, 1]') AS line
+ORDER BY one.key, line.value;
 
 -- name: flow_get
 -- One flow.

@@ -121,14 +121,24 @@ UPDATE flow_attempt SET digest = :digest WHERE key = :key;
 SELECT site, count(*) FROM flow_attempt WHERE way = 'edge' AND ended IS NULL GROUP BY site;
 
 -- name: flows_news
--- What became of jobs that are attempts; of those at sites with an agent, also what the site said.
+-- What became of jobs that are attempts; of those at sites with an agent, also what the site said;
+-- whether only the first end of that attempt is missing, and the size of what it returned.
 SELECT flow_news.id, flow_news.state, flow_news.reason, flow_attempt.key, there.kind, there.code,
     CASE WHEN there.job IS NOT NULL
-         THEN json_array(there.place, there.digest, there.files, there.bytes, there.read) END
+         THEN json_array(there.place, there.digest, there.files, there.bytes, there.read) END,
+    flow_attempt.fenced = 0 AND flow_attempt.ended IS NULL AND flow_attempt.seq < flow_news.id
+        AND flow_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected', 'lost')
+        AND flow_attempt.number = task.attempt
+        AND task.state NOT IN ('done', 'failed', 'cancelled', 'skipped')
+        AND coalesce(there.place, flow_attempt.place) = '',
+    task.id, flow_attempt.number, flow_attempt.flow, task.step,
+    CASE WHEN task.result = '' THEN coalesce(length(CAST(result.body AS BLOB)), 0) ELSE 0 END
 FROM flow_news
 LEFT JOIN flow_attempt ON flow_attempt.job = flow_news.job AND way <> 'flow'
 LEFT JOIN job ON way = 'edge' AND job.id = flow_news.job
 LEFT JOIN edge_attempt AS there ON there.job = job.id AND there.number = job.attempt
+LEFT JOIN flow_task AS task ON task.id = flow_attempt.task
+LEFT JOIN result ON result.job = flow_news.job
 ORDER BY flow_news.id LIMIT :most;
 
 -- name: flows_waiting_at

@@ -7,6 +7,16 @@ ON CONFLICT (digest) DO NOTHING;
 -- Find a definition by its digest.
 SELECT id FROM spec WHERE digest = :digest;
 
+-- name: specs_put
+-- Store definitions once; :rows is [[digest, name, priority, body], ...].
+INSERT INTO spec (digest, name, priority, body)
+SELECT value->>0, value->>1, value->>2, value->>3 FROM json_each(:rows) WHERE true
+ON CONFLICT (digest) DO NOTHING;
+
+-- name: specs_ids
+-- Find definitions by their digests; :digests is [digest, ...].
+SELECT digest, id FROM spec WHERE digest IN (SELECT value FROM json_each(:digests));
+
 -- name: spec_body
 -- Read a definition.
 SELECT body FROM spec WHERE id = :id;
@@ -45,6 +55,17 @@ SELECT :key, :name, :rule, :spec, :binding, :state, :reason, :priority, :not_bef
        0, 0, :now, :ended, :event, :parent, :depth, :tag, :owner
 WHERE :key IS NULL OR :key NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING RETURNING id;
+
+-- name: job_add_steps
+-- Make jobs of workflows; those whose key exists already are not returned. :rows is [[key, spec,
+-- binding, limit_key, parent, depth, tag, owner], ...].
+INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
+                 attempt, failures, created, parent, depth, tag, owner)
+SELECT value->>0, spec.name, '', spec.id, value->>2, 'queued', '', spec.priority, 0, value->>3,
+       0, 0, :now, value->>4, value->>5, value->>6, value->>7
+FROM json_each(:rows) CROSS JOIN spec ON spec.id = value->>1
+WHERE value->>0 NOT IN (SELECT key FROM spent)
+ON CONFLICT (key) DO NOTHING RETURNING key, id;
 
 -- name: job_pace
 -- When the newest jobs of a rule could start, the newest first.
