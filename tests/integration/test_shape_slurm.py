@@ -189,4 +189,6 @@ def test_a_site_that_shows_nothing_is_asked_for_the_most(
         edge.wait_ended(key)
         told = (edge.programs.place / "shape").read_text().split()
         assert told[:4] == ["4", str(MOST_S), "4", "4"]
-        assert "does not report free nodes" in " ".join(one["reason"]["text"] for one in edge.statuses(key))
+        assert "does not report free nodes" in " ".join(
+            one["reason"]["text"] for one in edge.statuses(key)
+        )

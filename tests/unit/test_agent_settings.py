@@ -35,7 +35,7 @@ def test_jobs_come_by_a_broker_or_from_a_hub():
 @pytest.mark.parametrize(
     "tables, hub, words",
     [
-        ("", "", "jobs come from nowhere"),
+        ("", "", "no jobs can come"),
         (BUS + HUB, "", "cannot be there beside"),
         (BUS, "https://hub:8420", "cannot be there beside"),
         ('[hub]\nurl = "amqps://x/"\n', "", "must begin with `https://`"),
@@ -67,7 +67,7 @@ def test_a_draft_for_a_hub_can_be_read(tmp_path: Path):
 
 def test_setup_takes_one_of_the_two(tmp_path: Path):
     given = agent.Given(batch="slurm", hub="https://hub:8420", url="amqps://broker/")
-    with pytest.raises(errors.UsageError, match="not by both"):
+    with pytest.raises(errors.UsageError, match="not both"):
         agent.setup("kit", given=given, folder=tmp_path)
     given = agent.Given(batch="slurm", hub="https://hub:8420")
     said = agent.setup("kit", given=given, folder=tmp_path)

@@ -105,8 +105,8 @@ def test_what_a_plug_in_does_not_take_is_a_mistake_in_the_file(installed: Path):
     "name, words",
     [
         ("loud", "cannot be loaded: OSError: no beads"),
-        ("abacus_plugin:Half", "is no batch system: it has no submit"),
-        ("abacus_plugin:BEADS", "is no batch system: it cannot be called"),
+        ("abacus_plugin:Half", "is not a batch system: it has no submit"),
+        ("abacus_plugin:BEADS", "is not a batch system: it cannot be called"),
         ("abacus_plugin:Gone", "cannot be loaded"),
         ("nowhere.at_all:Gone", "cannot be loaded"),
     ],

@@ -34,7 +34,7 @@ class Full(MemoryBus):
     async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
         await anyio.lowlevel.checkpoint()
         if topic == "full" and self.full:
-            raise errors.Unavailable("too many messages wait for who reads 'full'")
+            raise errors.Unavailable("too many messages wait for the reader of 'full'")
         if topic == "odd":
             raise errors.UsageError("it is longer than a name can be")
         self.took.append((topic, json.loads(body)))

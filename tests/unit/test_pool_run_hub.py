@@ -33,14 +33,14 @@ class Hands:
 
 
 def test_a_demand_counts_as_the_hub_made_it_once_the_hub_has_looked():
-    sheet = Sheet("steered", demand=6.0, asked=40.0, heard=NOW, looked=NOW - 1)
+    sheet = Sheet("controlled", demand=6.0, asked=40.0, heard=NOW, looked=NOW - 1)
     assert sheet.reading().demand == 40.0
     assert msgspec.structs.replace(sheet, looked=NOW + 1).reading().demand == 6.0
-    assert Sheet("steered", demand=6.0, looked=NOW).reading().demand == 6.0
+    assert Sheet("controlled", demand=6.0, looked=NOW).reading().demand == 6.0
 
 
 def test_a_pool_takes_what_its_hub_allows():
-    sheet = Sheet("steered", minimum=2.0, maximum=8.0, supply=4.0, queued=1.0, pending=9)
+    sheet = Sheet("controlled", minimum=2.0, maximum=8.0, supply=4.0, queued=1.0, pending=9)
     assert sheet.takes(5.0) == (5.0, "")
     assert sheet.takes(50.0) == (8.0, "its maximum in the hub is 8")
     assert sheet.takes(1.0)[0] == 2.0
@@ -51,7 +51,7 @@ def test_a_pool_takes_what_its_hub_allows():
 
 
 def test_an_empty_pool_is_neither_well_nor_badly_used():
-    assert Sheet("steered", utilisation=0.0, allocation=0.0).reading().utilisation is None
+    assert Sheet("controlled", utilisation=0.0, allocation=0.0).reading().utilisation is None
 
 
 # -- a hub of many pools ---------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Desk(BaseHTTPRequestHandler):
     rude = False
 
     def do_GET(self) -> None:
-        rows = [{"name": name, "state": "steered", "control": "outside"} for name in "abc"]
+        rows = [{"name": name, "state": "controlled", "control": "outside"} for name in "abc"]
         self._answer({"pools": rows})
 
     def do_PUT(self) -> None:
@@ -134,7 +134,7 @@ def test_a_demand_that_stays_is_told_again_before_it_counts_as_silence(desk, hub
     clock = Hands()
     hub = hubs(lambda: desk, clock)
     leaf = RemotePool("a", hub, Voice("me"), clock)
-    sheet = Sheet("steered", "outside", silence=600.0, maximum=9.0, pending=9)
+    sheet = Sheet("controlled", "outside", silence=600.0, maximum=9.0, pending=9)
     for second in range(0, 400, 50):
         clock.now = float(second)
         hub._seen, hub._when = {"a": sheet}, clock.now

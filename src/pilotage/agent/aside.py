@@ -94,7 +94,7 @@ async def _take(lock: Path) -> int:
             return file
         await anyio.to_thread.run_sync(sweep, lock)
         await anyio.sleep(_TRY_S)
-    raise errors.Unavailable(f"what holds {lock} cannot be ended", hint="is a file system hung?")
+    raise errors.Unavailable(f"what holds {lock} cannot be ended", hint="does a file system hang?")
 
 
 def _try(lock: Path) -> int | None:

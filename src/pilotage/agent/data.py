@@ -452,9 +452,9 @@ class Resends:
         try:
             left = await self._send(number)
         except errors.PilotageError as error:
-            why = f"what it has left cannot be sent again: {error.message}"
+            why = f"its outputs cannot be sent again: {error.message}"
         except OSError as error:
-            why = f"what it has left cannot be sent again: {error.strerror}"
+            why = f"its outputs cannot be sent again: {error.strerror}"
         note = functools.partial(
             records.sent_again, job=number, what=left, why=why, now=self._now()
         )
@@ -472,7 +472,7 @@ class Resends:
         key = f"{number}.{attempt}"
         folder = f"{(await self._remote.ready()).root}/{FOLDER}/{key}"
         if not await run_sync(os.path.isdir, folder):
-            raise errors.NotFound("its folder is not there any more")
+            raise errors.NotFound("its folder was removed")
         errand = Errand(
             app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
             home=self._home(user),

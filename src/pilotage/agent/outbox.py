@@ -136,7 +136,7 @@ def reason(word: Word, tale: Tale) -> Reason:
     if word.seq == 1 and tale.notes:
         text = "; ".join(part for part in (text, *tale.notes) if part)
     if word.state in _OVER and _too_long(tale):
-        said = f"what it returned is too long to be sent: {len(tale.result)} characters"
+        said = f"its result is too long to be sent: {len(tale.result)} characters"
         text = "; ".join(part for part in (text, said) if part)
     kind, code = (word.kind, word.code) if word.kind else _blame(word, tale)
     return msgspec.convert({"class": kind, "code": code, "text": text[:_LONGEST]}, Reason)

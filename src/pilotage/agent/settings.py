@@ -376,7 +376,7 @@ def _check_carrier(made: Settings) -> None:
         message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
         raise errors.ConfigError(message, hint="leave one of the two tables out", keys=("bus",))
     if not made.carriers:
-        message = "`bus.url` is not there, nor is `hub.url`: jobs come from nowhere"
+        message = "neither `bus.url` nor `hub.url` is set: no jobs can come"
         raise errors.ConfigError(message, hint="name a broker or a hub")
     if made.bus.url and not made.bus.url.startswith(("amqps://", "amqp://")):
         message = "`bus.url` cannot be that: it must begin with `amqps://`"
@@ -402,7 +402,7 @@ def _check_hub(table: tuple[str, ...], one: Hub) -> None:
     if not one.url.startswith(("https://", "http://")):
         wrong["url"] = "cannot be that: it must begin with `https://`"
     if not one.user:
-        wrong["user"] = "cannot be empty: jobs are somebody's"
+        wrong["user"] = "cannot be empty: it is the owner of jobs"
     if one.site and not model.NAME.fullmatch(one.site):
         wrong["site"] = "cannot be that: it is the name of a site"
     if one.relay and not _PLACE.fullmatch(one.relay):

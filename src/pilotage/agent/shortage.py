@@ -24,7 +24,7 @@ def waits() -> Iterator[None]:
         raise
     except (OSError, errors.PilotageError) as error:
         if found := _behind(error):
-            message = f"this machine is short of something: {found.strerror}"
+            message = f"this machine has run out of something: {found.strerror}"
             raise errors.Unavailable(message) from error
         raise
 

@@ -86,7 +86,7 @@ def wanted(guest: Guest) -> list[str]:
         place = template.place(pattern, values, base)
         found = sorted(launch.fitting(place, base)) if glob.has_magic(place) else [place]
         if not found:
-            raise errors.NotFound(f"no input is there that fits {text.show(pattern)}")
+            raise errors.NotFound(f"no input matches {text.show(pattern)}")
         paths += found
     files: dict[str, None] = {}
     for path in paths:

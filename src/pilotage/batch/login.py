@@ -75,7 +75,7 @@ class Hand:
         try:
             self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), Hello)
         except msgspec.ValidationError as error:
-            words = f"what it says of itself is not understood: {error}"
+            words = f"its greeting is not understood: {error}"
             raise _ended(self._name, words) from error
         except errors.Unsure as error:
             if not self._listening.done():
@@ -151,7 +151,7 @@ class Boot:
                     process.stdin.write(self._program)
                     await process.stdin.drain()
         except TimeoutError:
-            message = f"nothing was heard within {_BOOT_S:g} s"
+            message = f"no answer within {_BOOT_S:g} s"
             raise _ended(self._name, message) from None
         except OSError:
             word = ""
@@ -341,7 +341,7 @@ def _lost(name: str, op: str) -> errors.Unsure:
 
 def _error(name: str, frame: dict[str, Any]) -> errors.PilotageError:
     kind = _KINDS.get(str(frame.get("kind")), errors.PilotageError)
-    hint = "make room at the site" if frame.get("kind") == "disk" else ""
+    hint = "free space at the site" if frame.get("kind") == "disk" else ""
     return kind(f"{name}: {frame['error']}", hint=hint)
 
 

@@ -166,7 +166,7 @@ class PortConnection(asyncio.Protocol):
             self.send(messages.refusal(message.n, message.p, error))
         except Exception:  # noqa: BLE001 - the caller must not wait for ever
             _log.exception("a message could not be dealt with")
-            failure = errors.PilotageError("the hub failed at this", hint="its log says more")
+            failure = errors.PilotageError("an internal error of the hub", hint="its log says more")
             self.send(messages.refusal(message.n, message.p, failure))
 
     def _enter(self, p: int, pilot: Pilot) -> None:

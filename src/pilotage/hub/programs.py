@@ -83,7 +83,7 @@ class Clients:
     async def _submit(self, client: Client, message: messages.Submit) -> dict[str, Any]:
         if not client.grant.covers(tokens.TokenScope.USER):
             raise errors.Denied(
-                "this token may only read", hint="`pilotage token new --scope user`"
+                "this token may only read", hint="use one of `pilotage token new user`"
             )
         for job in message.jobs:
             submission.check(job)

@@ -151,7 +151,7 @@ class MemoryBus:
     def _post(self, message: Message) -> bool:
         found = [queue for name, queue in self._queues.items() if matches(name, message.topic)]
         if any(len(queue) >= MOST_WAITING for queue in found):
-            raise errors.Unavailable(f"too many messages wait for who reads {message.topic!r}")
+            raise errors.Unavailable(f"too many messages wait for the reader of {message.topic!r}")
         for queue in found:
             queue.put(message)
         return bool(found)

@@ -261,7 +261,7 @@ class AmqpBus:
         except aio_pika.exceptions.PublishError as error:
             raise errors.Unheard(f"nobody listens to {topic!r}") from error
         except aio_pika.exceptions.DeliveryError as error:
-            message_ = f"too many messages wait for who reads {topic!r}"
+            message_ = f"too many messages wait for the reader of {topic!r}"
             raise errors.Unavailable(message_) from error
         except TROUBLES as error:
             # This ends the connection, and all that was on the way fails with it: whose doing it

@@ -72,7 +72,7 @@ class Lane(Generic[K, R]):
             self._task = None
 
     async def _round(self, wishes: list[Wish[K, R]]) -> None:
-        failure: BaseException = errors.Unavailable("the transfer was given up")
+        failure: BaseException = errors.Unavailable("the transfer was cancelled")
         try:
             await self._carry(wishes)
         except (errors.PilotageError, OSError) as error:
