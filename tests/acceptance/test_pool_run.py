@@ -199,7 +199,7 @@ def test_two_controllers_steer_two_pools_though_one_and_the_hub_are_killed(tmp_p
                 bench.farm.exactly_once(jobs)
                 bench.none_twice()
                 look = bench.look("a")
-                assert look.state == "steered"
+                assert look.state == "controlled"
                 assert f":{first} wants 1 cores" in look.steered
                 assert "the last one wins" not in look.steered
                 one.send_signal(signal.SIGTERM)
@@ -226,7 +226,7 @@ def test_one_pool_is_planned_steered_once_by_hand_and_by_two_at_once(tmp_path: P
     (bench.root / "pools/own.toml").write_text(f'site = "{SITE}"\nmaximum = 2\n')
     first = bench.file("first.yaml", TYPES)
     second = bench.file("second.yml", TYPES)
-    assert bench.look("b").state == "not looked after"
+    assert bench.look("b").state == "not controlled"
     lost = bench.run("pool", "run", str(first), "--once")
     assert (lost.returncode, "nothing runs the project" in lost.stderr) == (6, True)
     with bench.farm.up():
@@ -253,7 +253,7 @@ def test_one_pool_is_planned_steered_once_by_hand_and_by_two_at_once(tmp_path: P
             assert warned.returncode == 0, warned.stderr
             assert "first.yaml asks too" in warned.stderr
         shown = bench.run("pool", "show", "b")
-        assert "steered by" in shown.stdout
+        assert "controlled by" in shown.stdout
         assert "the last one wins" in shown.stdout
         bench.empty()
 

@@ -213,7 +213,7 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: OwnExcha
     assert "no hub listens to the broker" in person.run("site", "ls").stderr
     site = Site(lane)
     with served(site) as portal, _up(person):
-        until(lambda: "no site was heard of by the broker yet" in person.run("site", "ls").stderr)
+        until(lambda: "no site has reported by the broker yet" in person.run("site", "ls").stderr)
         _beat(portal, site, certificate_days=3.5, counts={"running": 2}, epoch=4)
         until(person.heard)
         listed = person.run("site", "ls").stdout.splitlines()[1].split()

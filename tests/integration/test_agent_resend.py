@@ -153,7 +153,7 @@ def test_what_cannot_be_sent_again_is_said(edge: Edge, web: Web):
         edge.control("resend", keys=[plain, "nobody"], reply="status.answers")
         edge.wait(lambda: len(edge.heard("answer")) == 2)
         first, second = edge.heard("answer")[1]["results"]
-        assert "has left nothing" in first["text"]
+        assert "has no outputs" in first["text"]
         assert second["job"] == 0
         (folder,) = edge.root.rglob(f"edge/{end['job']}.{end['attempt']}")
         folder.rename(folder.with_name("elsewhere"))

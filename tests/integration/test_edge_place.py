@@ -140,12 +140,12 @@ def test_what_the_limits_of_the_site_refuse_waits_until_they_are_others(hub: Hub
     edge.programs.add("short", "true", limits={"time": "5m"})
     hub.wait(lambda: "short" in command(hub, "site", "show", edge.site))
     job = submit(hub, App("short"), edge.site, resources=Resources(time=600.0))
-    hub.wait(lambda: "300 s are the most" in look(hub, job).reason)
+    hub.wait(lambda: "the limit is 300 s" in look(hub, job).reason)
     # Heartbeats come and go; it is not offered again.
     time.sleep(2.5)
     found = look(hub, job)
     assert (found.state, found.attempt) == (State.QUEUED, 1)
-    assert "300 s are the most" in command(hub, "explain", str(job))
+    assert "the limit is 300 s" in command(hub, "explain", str(job))
     program = edge.programs.folder / "short"
     edge.programs.offer("short", program, limits={"time": "15m"})
     ended = wait(hub, job, *OVER)

@@ -355,7 +355,7 @@ def test_a_step_waits_for_limits_that_allow_it_unless_it_may_go_elsewhere(
     fails = hub.submit(Flow(name="fails", steps={"a": both}))
     assert hub.wait_over(fails) == ["failed"]
     assert [one.state for one in hub.attempts(fails)] == ["rejected", "rejected"]
-    hub.wait(lambda: "300 s are the most" in hub.query(
+    hub.wait(lambda: "the limit is 300 s" in hub.query(
         "SELECT reason FROM job WHERE name = 'waits/a'"
     )[0][0])  # fmt: skip
     first.programs.offer("brief", first.programs.folder / "brief", limits={"time": "15m"})

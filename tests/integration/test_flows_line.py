@@ -177,7 +177,7 @@ def test_a_call_that_was_lost_is_repeated(hub: Hub, site: Site):
     site.answers["cancel"] = "cancelled"
     assert hub.wait_over(number) == ["cancelled"]
     assert site.asked("cancel", 1).keys == (job.key,)
-    assert "has said nothing for" not in states_reason(hub, number)
+    assert "has been silent for" not in states_reason(hub, number)
 
 
 def test_what_is_done_before_it_is_called_off_is_done(hub: Hub, site: Site):
@@ -197,7 +197,7 @@ def test_a_flow_at_a_silent_site_is_called_off_in_the_end(hub: Hub, site: Site):
     site.job()
     hub.cancel(number)
     assert hub.wait_over(number) == ["cancelled"]
-    assert "has said nothing for" in states_reason(hub, number)
+    assert "has been silent for" in states_reason(hub, number)
 
 
 def states_reason(hub: Hub, number: int) -> str:
@@ -236,7 +236,7 @@ def test_a_silent_site_is_waited_for_where_there_is_no_other(hub: Hub, site: Sit
     def reason() -> str:
         return str(hub.query("SELECT reason FROM flow_task WHERE flow = ?", number)[0][0])
 
-    hub.wait(lambda: "has said nothing for" in reason())
+    hub.wait(lambda: "has been silent for" in reason())
     assert hub.flow(number).state == "running"
     site.say(job, 1, "done")
     assert hub.wait_over(number) == ["done"]

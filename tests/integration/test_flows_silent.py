@@ -77,7 +77,7 @@ def test_a_site_that_is_killed_and_started_again_goes_on_where_it_was(hub: Hub, 
     )
     hub.wait_state(number, "a", "running")
     first.kill()
-    hub.wait(lambda: "has said nothing" in _reason(hub, number))
+    hub.wait(lambda: "has been silent" in _reason(hub, number))
     first.programs.gate.touch()
     first.wait(lambda: len(first.programs.ends()) == 1)
     first.start()

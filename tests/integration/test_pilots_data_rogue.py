@@ -155,6 +155,8 @@ def test_an_attempt_that_is_over_writes_nothing(hub, rogue):
     assert hub.state(job) is State.FAILED
     facts = {"size": 4, "sha256": _sum(b"late")}
     line = rogue.line()
-    assert "not this pilot's any more" in _refused(line, launch["key"], {"out": facts}, str(out))
+    assert "no longer belongs to this pilot" in _refused(
+        line, launch["key"], {"out": facts}, str(out)
+    )
     line.close()
     assert not (hub.root / "out").exists()

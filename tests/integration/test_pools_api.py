@@ -37,7 +37,7 @@ def sample(hub: Hub, utilisation: float | None) -> None:
 async def test_pools_are_listed_those_with_mistakes_too(hub):
     async with hub.client(hub.token(TokenScope.READ)) as anna:
         burst, wrong = (await anna.get("/api/v1/pools")).json()["pools"]
-    assert (burst["state"], burst["maximum"], burst["control"]) == ("not looked after", 8, "aimd")
+    assert (burst["state"], burst["maximum"], burst["control"]) == ("not controlled", 8, "aimd")
     assert wrong["state"] == "bad file"
     assert "wrong.toml:2:" in wrong["trouble"]
 
@@ -60,7 +60,7 @@ async def test_a_pool_is_paused_and_goes_on(hub):
         assert (await admin.post("/api/v1/pools/burst/pause")).json() == {"state": "paused"}
         found = (await admin.get("/api/v1/pools")).json()["pools"][0]
         assert (found["state"], found["trouble"]) == ("paused", "paused by a person")
-        assert (await admin.post("/api/v1/pools/burst/resume")).json() == {"state": "steered"}
+        assert (await admin.post("/api/v1/pools/burst/resume")).json() == {"state": "controlled"}
 
 
 async def test_what_a_pool_asks_for_is_allowed_by_whoever_may_steer_it_and_taken_back(hub):

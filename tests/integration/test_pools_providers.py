@@ -211,7 +211,7 @@ def test_one_that_an_administrator_or_its_time_ends_is_replaced(tmp_path: Path, 
         farm.wait(lambda: not {first, second} & running(slurm).keys())
         # What they ran is begun anew by those that came in their place.
         farm.wait(lambda: farm.ran() == dict.fromkeys(jobs, 2))
-        assert farm.look(BAD).state == "steered", farm.look(BAD)
+        assert farm.look(BAD).state == "controlled", farm.look(BAD)
         farm.gate.touch()
         farm.wait(lambda: farm.done() == len(jobs) and not farm.live() and not running(slurm))
     committed_once(farm, jobs)

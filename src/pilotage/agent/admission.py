@@ -95,7 +95,7 @@ def too_many(new: Accepted, user: str, live: int) -> Rejected | None:
     """Refuse a job of a user who has too many of this application already."""
     if not new.most or live < new.most:
         return None
-    reason = f"the user `{user}` has {live} jobs, {new.most} are the most"
+    reason = f"the user `{user}` has {live} jobs; the limit is {new.most}"
     return Rejected(kind="policy", code=BUSY, reason=reason, job=new.job)
 
 
@@ -107,7 +107,7 @@ def conflict(new: Accepted, before: int) -> Rejected:
 
 def forgotten(new: Accepted) -> Rejected:
     """Refuse a job that was here so long ago that nothing is known of it any more."""
-    reason = "a job with its key was here, is over, and is forgotten"
+    reason = "a job with its key has ended and was removed"
     return Rejected(kind="message", code="forgotten", reason=reason, job=new.job)
 
 
@@ -170,14 +170,14 @@ def guess(body: bytes, site: str) -> Job | None:
 
 def _no_job(message: Message, site: str) -> Rejected:
     if isinstance(message, Chain):
-        reason = "a chain of jobs goes to a hub, which gives each site its own"
+        reason = "send a chain of jobs to a hub, which sends each site its jobs"
         stub = Job(
             site=site, application="unknown", key=message.key, name=message.name,
             reply=message.reply, speech=message.speech,
         )  # fmt: skip
         return Rejected(kind="message", code="wrong_kind", reason=reason, job=stub)
     kind = type(message).__name__.lower()
-    reason = f"it is of the kind `{kind}`, and jobs are taken here"
+    reason = f"it is of the kind `{kind}`, and this topic takes jobs"
     return Rejected(kind="message", code="wrong_kind", reason=reason)
 
 

@@ -201,9 +201,7 @@ class _Asker:
             message = f"job {job.id} is {job.state}: only outputs of a done job can be sent again"
             raise errors.IllegalTransition(message)
         if not records.ask_again(self._db, job.id, self._now):
-            raise errors.IllegalTransition(
-                f"job {job.id} has left nothing that could be sent again"
-            )
+            raise errors.IllegalTransition(f"job {job.id} has no outputs to send again")
 
 
 def _parts(answer: Answer) -> Iterator[Answer]:

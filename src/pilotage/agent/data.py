@@ -482,7 +482,7 @@ class Resends:
         key = f"{number}.{attempt}"
         folder = f"{(await self._remote.ready()).root}/{FOLDER}/{key}"
         if not await run_sync(os.path.isdir, folder):
-            raise errors.NotFound("its folder is not there any more")
+            raise errors.NotFound("its folder was removed")
         transfer = TransferJob(
             app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
             home=self._home(user),

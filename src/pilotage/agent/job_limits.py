@@ -49,17 +49,17 @@ class ActiveJobs:
         """Return why one more must wait; empty if it need not."""
         user, queue = group
         bounds = (
-            (self.all, limits.jobs, "jobs go on here"),
-            (self.users.get(user, 0), limits.users.get(user, limits.user), f"jobs of {user} go on"),
+            (self.all, limits.jobs, "jobs run here"),
+            (self.users.get(user, 0), limits.users.get(user, limits.user), f"jobs of {user} run"),
             (
                 self.queues.get(queue, 0),
                 limits.queues.get(queue, limits.queue),
-                f"jobs go on in the queue {queue}" if queue else "jobs go on in the usual queue",
+                f"jobs are in the queue {queue}" if queue else "jobs are in the usual queue",
             ),
         )
         for count, most, what in bounds:
             if most and count >= most:
-                return f"waits: {count} {what}, and {most} are the most"
+                return f"waits: {count} {what}; the limit is {most}"
         return ""
 
 

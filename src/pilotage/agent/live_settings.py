@@ -72,7 +72,9 @@ class LiveSettings:
         try:
             fresh = await anyio.to_thread.run_sync(settings.read, self._file, self._hub)
             if fresh.site != self.now.site:
-                message = f"the site {self.now.site} cannot become {fresh.site} while it is served"
+                message = (
+                    f"the site {self.now.site} cannot become {fresh.site} while the agent runs"
+                )
                 raise errors.ConfigError(message, hint="stop the agent first")
         except errors.PilotageError as error:
             self.trouble = f"{error}; the previous settings stay in force"

@@ -94,7 +94,7 @@ async def _take(lock: Path) -> int:
         await anyio.to_thread.run_sync(sweep, lock)
         await anyio.sleep(_TRY_S)
     raise errors.Unavailable(
-        f"the processes that hold {lock} cannot be ended", hint="is a file system hung?"
+        f"the processes that hold {lock} cannot be ended", hint="does a file system hang?"
     )
 
 

@@ -91,7 +91,7 @@ def check_room(folder: str, spare: int) -> None:
     left = settle.room(folder).bytes
     if left < spare:
         free, most = units.bytes_for_people(left), units.bytes_for_people(spare)
-        message = f"{text.show(folder)} has {free} left, and {most} are to stay free"
+        message = f"{text.show(folder)} has {free} left, and {most} must stay free"
         raise errors.Unavailable(message, hint="free space")
 
 

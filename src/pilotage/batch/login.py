@@ -341,7 +341,7 @@ def _lost(name: str, op: str) -> errors.Unsure:
 
 def _error(name: str, frame: dict[str, Any]) -> errors.PilotageError:
     kind = _KINDS.get(str(frame.get("kind")), errors.PilotageError)
-    hint = "make room at the site" if frame.get("kind") == "disk" else ""
+    hint = "free space at the site" if frame.get("kind") == "disk" else ""
     return kind(f"{name}: {frame['error']}", hint=hint)
 
 

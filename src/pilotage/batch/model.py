@@ -133,7 +133,7 @@ def check(name: str, site: SiteSettings) -> None:
         with toml.at("defaults", "time"):
             units.seconds(site.defaults.time)
     if site.host.startswith("-"):
-        raise errors.ConfigError(f"site {name}: {site.host!r} is no host", keys=("host",))
+        raise errors.ConfigError(f"site {name}: {site.host!r} is not a host name", keys=("host",))
 
 
 def check_batch(site: SiteSettings) -> None:

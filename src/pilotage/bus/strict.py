@@ -44,7 +44,7 @@ _MOST_DIGITS = 32
 def load(body: bytes) -> dict[str, Any]:
     """Read the body of a message."""
     if len(body) > MOST_BODY_BYTES:
-        message = f"the message has {len(body)} bytes, and {MOST_BODY_BYTES} are the most"
+        message = f"the message has {len(body)} bytes; the limit is {MOST_BODY_BYTES}"
         raise errors.BadMessage(message, hint="send large data as an input by its URL")
     try:
         source = body.decode("utf-8")

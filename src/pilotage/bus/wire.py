@@ -63,7 +63,7 @@ def read(found: dict[str, Any]) -> Message:
     version = found.get("v")
     if version != VERSION or isinstance(version, bool):
         told = ascii(version)[:20]
-        message = f"the field `v` is {told}: messages of version {VERSION} are understood here"
+        message = f"the field `v` is {told}: this version understands {VERSION}"
         raise errors.BadMessage(message, field="v")
     kind = _KINDS.get(found["kind"]) if isinstance(found.get("kind"), str) else None
     if kind is None:
@@ -115,7 +115,7 @@ def _located(said: str, found: dict[str, Any], kind: type[_T]) -> str:
 def _check(control: Control) -> None:
     named = bool(control.jobs or control.keys)
     if control.verb in _OF_JOBS and not named:
-        message = f"the field `jobs` is empty, and so is `keys`: {control.verb} which jobs?"
+        message = f"the field `jobs` is empty, and so is `keys`: name the jobs to {control.verb}"
         raise errors.BadMessage(message, field="jobs")
     if control.verb in ("drain", "resume") and named:
         field = "jobs" if control.jobs else "keys"

@@ -90,7 +90,7 @@ def setup(
     token: tuple[str, ...] = ()
     if given.hub:
         if given.url or given.certificate or given.key or given.user:
-            message = "jobs come by a broker or from a hub, and not by both"
+            message = "give the options of a broker or of a hub, not both"
             raise errors.UsageError(message, hint="with `--hub`, leave out the options of a broker")
         carrier = settings.DialledHub(url=given.hub, ca=given.ca)
         make = f"`pilotage token new agent --site {name}` at the hub"

@@ -70,7 +70,7 @@ def check(*, at: Common = HERE) -> Answer:
     rules = formatting.count(len(loaded.rules), "rule")
     shown = line(Styled("✔", "green"), f" {file.name} and {rules} are in order")
     notes = tuple(
-        f"rule {name} waits for a recipe `{recipe}` that no book has"
+        f"rule {name} waits for a recipe `{recipe}` that no rule file has"
         for name, recipe in loaded.inert.items()
     )
     return Answer(

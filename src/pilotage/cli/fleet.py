@@ -104,7 +104,7 @@ def _ask(numbers: tuple[int, ...], site: str, at: Common, asked: str) -> Answer:
             of_site = fleet.pilots(project.db, site=site)
             chosen |= dict.fromkeys(one.id for one in of_site if one.id)
         if not chosen:
-            message = f"no pilot of {site} is there" if site else "which pilots?"
+            message = f"there is no pilot of {site}" if site else "no pilots are named"
             raise errors.UsageError(message, hint=f"`pilotage pilot {asked} 17`, or `--site`")
         project.ask_pilots(list(chosen), asked)
         idle = not project.running()

@@ -102,7 +102,7 @@ def read(file: Path, given: Mapping[str, str]) -> Flow:
         hint = "write it as TOML or JSON"
         if file.suffix == ".py":
             hint = "run it with Python: `Flow.submit(project)` starts what it describes"
-        raise errors.UsageError(f"`{file}` is no TOML and no JSON", hint=hint)
+        raise errors.UsageError(f"`{file}` is neither TOML nor JSON", hint=hint)
     source = _source(file)
     form: Literal["json", "toml"] = "json" if file.suffix == ".json" or str(file) == "-" else "toml"
     base = Path.cwd() if str(file) == "-" else file.absolute().parent

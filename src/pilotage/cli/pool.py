@@ -53,10 +53,10 @@ app.command(
     help="Convert sites and pools of a TARDIS configuration.",
 )  # fmt: skip
 
-_HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
+_HEADS = columns("NAME SITE STATE SUPPLY> DEMAND> COMING> WAITING> UTILISATION> ALLOCATION> WHY")
 _STYLES: dict[str, Style] = {
-    "steered": "green", "asks first": "yellow", "paused": "yellow", "backs off": "yellow",
-    "not looked after": "dim", "unheard": "yellow",
+    "controlled": "green", "asks first": "yellow", "paused": "yellow", "backs off": "yellow",
+    "not controlled": "dim", "unheard": "yellow",
 }  # fmt: skip
 _Name = Annotated[str, Parameter(help="Name of the pool, as in `pools/NAME.toml`.")]
 _NONE = "no pools yet: `pilotage pool add NAME --site SITE --maximum CORES` makes one"
@@ -88,14 +88,14 @@ class Changes:
         from pilotage.pool.state import PoolOverrides
 
         if self.allow and self.ask_above is not None:
-            raise errors.UsageError("`--allow` asks about nothing, and `--ask-above` does")
+            raise errors.UsageError("give `--allow` or `--ask-above`, not both")
         given = {
             "minimum": self.minimum, "maximum": self.maximum, "pending": self.pending,
             "ask_above": 0 if self.allow else self.ask_above,
         }  # fmt: skip
         told = {key: value for key, value in given.items() if value is not None}
         if not told and not self.reset and self.demand is None:
-            raise errors.UsageError("set what?", hint="`--maximum 64`, `--allow` or `--reset`")
+            raise errors.UsageError("nothing to set", hint="`--maximum 64`, `--allow` or `--reset`")
         return msgspec.structs.replace(PoolOverrides() if self.reset else before, **told)
 
 
@@ -248,7 +248,7 @@ def _sheet(one: PoolView, states: dict[str, int], used: str, file: str) -> list[
         "pilots wait": one.said,
         "site": one.site,
         "control": one.control,
-        "steered by": one.steered,
+        "controlled by": one.steered,
         "bounds": f"{bounds}; {one.pending} pilots may wait" if one.maximum else "",
         "asks first": f"above {formatting.count(one.ask_above, 'core')}" if one.ask_above else "",
         "set": ", ".join(f"{key} = {value}" for key, value in changed.items()),

@@ -107,7 +107,7 @@ def add(
 ) -> Answer:
     """Add the rules of a file outside `rules/`."""
     if not file.is_file():
-        raise errors.NotFound(f"there is no file `{file}`", hint="a book is a .toml or .py file")
+        raise errors.NotFound(f"there is no file `{file}`", hint="a rule file is .toml or .py")
     with at.open() as project:
         notes = _sites(project, project.read_book(file).rules)
         return _changed(project.add_book(file), notes)
@@ -121,7 +121,7 @@ def rm(
     with at.open() as project:
         inside = Path(book).resolve()
         if inside.parent == project.folder.resolve() and inside.exists():
-            message = f"`{book}` is in the folder of rules"
+            message = f"`{book}` is in `rules/`"
             raise errors.Conflict(message, hint=f"remove the file: `rm {book}`")
         return _changed(project.drop_book(book))
 

@@ -26,7 +26,7 @@ from pilotage.hub.project import Project
 from pilotage.status.sites import SiteList, SiteStatus
 
 #: Hint for a site that has not been seen.
-SOON = "an agent is heard by its next heartbeat, 30 s apart unless it says otherwise"
+SOON = "an agent appears with its next heartbeat, within 30 s unless it is set otherwise"
 
 
 def forget(
@@ -36,7 +36,7 @@ def forget(
     with at.open() as project, project.db.transaction() as db:
         gone = db.value("edges_forget", name=name)
     if gone is None:
-        message = f"no site {name} was heard of by the broker"
+        message = f"the broker knows no site {name}"
         raise errors.NotFound(message, hint="`pilotage site ls` lists those that were")
     return Answer({"site": name, "forgotten": True}, (f"{name} is forgotten",), (name,))
 
@@ -53,7 +53,7 @@ def _agent_notes(project: Project, seen: SiteList) -> tuple[str, ...]:
         when = f" since {formatting.clock(broker.since)}" if broker.since else ""
         return (f"the broker cannot be reached{when}: {broker.trouble}",)
     agents = any(one.agent is not None for one in seen.sites)
-    return () if agents else (f"no site was heard of by the broker yet: {SOON}",)
+    return () if agents else (f"no site has reported by the broker yet: {SOON}",)
 
 
 def facts(one: EdgeSite) -> dict[str, str]:

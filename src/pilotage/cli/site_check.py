@@ -287,7 +287,7 @@ def check_heard(project: Project, one: SiteStatus) -> list[CheckResult]:
 
 
 def _agent(one: EdgeSite) -> list[CheckResult]:
-    heard = f"heard of at {formatting.clock(one.heard)}, each {units.for_people(one.interval)}"
+    heard = f"last seen at {formatting.clock(one.heard)}, each {units.for_people(one.interval)}"
     scheduler, days = one.scheduler, one.certificate_days
     apps = ", ".join(one.applications)
     found = [

@@ -28,7 +28,7 @@ def login(
     """Log in to a site: `ssh` asks here, and the hub uses the connection."""
     seconds = int(units.seconds(stay))
     if seconds < 1:
-        raise errors.UsageError("a connection must stay", hint="`--stay 12h`")
+        raise errors.UsageError("`--stay` must be above 0", hint="`--stay 12h`")
     shell = _shell(name, at)
     there = asyncio.run(shell.alive())
     if not there:

@@ -161,7 +161,7 @@ def unheard(error: errors.Unavailable, site: str, trouble: str) -> errors.Unavai
         message = f"the broker cannot be reached: {trouble}"
         hint = "the table `bus` of pilotage.toml says where it is"
         return errors.Unavailable(message, hint=hint)
-    hint = f"was {site} ever served at this broker? `pilotage site ls` lists sites heard of"
+    hint = f"was {site} ever served at this broker? `pilotage site ls` lists the known sites"
     return errors.Unavailable(str(error), hint=hint)
 
 
@@ -211,7 +211,7 @@ def _story(parcel: Parcel, patience: float | None) -> Iterator[Answer]:
                 status = found.get(timeout=_SLOW_S)
             except queue.Empty:
                 site = parcel.job.site
-                render.say(f"nothing was heard from {site} yet: `pilotage site show {site}`")
+                render.say(f"no report from {site} yet: `pilotage site show {site}`")
                 status = found.get()
             while status is not None:
                 yield _line(status)

@@ -50,7 +50,9 @@ def new(
     """Make a token; its text is printed once and not stored."""
     seconds = units.seconds(lifetime)
     if seconds <= 0 or (uses is not None and uses < 1):
-        raise errors.UsageError("a token must last", hint="`--lifetime 1h`, `--uses 1` or more")
+        raise errors.UsageError(
+            "the token could not be used", hint="`--lifetime 1h`, `--uses 1` or more"
+        )
     if not owner and scope in _PEOPLE:
         owner = getpass.getuser()
     with at.open() as project, project.db.transaction() as db:

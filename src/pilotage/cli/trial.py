@@ -73,7 +73,7 @@ def _file(path: str, kind: str, now: float) -> Event:
     kinds = {str(one): one for one in EventKind}
     if word not in kinds:
         known = [one.removeprefix("file.") for one in kinds if "." in one]
-        raise errors.UsageError(f"nothing is called `{kind}`", hint=closest(kind, known))
+        raise errors.UsageError(f"there is no kind of event `{kind}`", hint=closest(kind, known))
     try:
         found = Path(subject).stat()
     except OSError:
@@ -89,7 +89,7 @@ def _message(topic: str, data: str, now: float) -> Event:
         message = f"`--data` is not JSON: {error}"
         raise errors.UsageError(message, hint="""write `--data '{"sample": 7}'`""") from error
     if not isinstance(fields, dict):
-        raise errors.UsageError("`--data` is no JSON object", hint="""write `{"sample": 7}`""")
+        raise errors.UsageError("`--data` is not a JSON object", hint="""write `{"sample": 7}`""")
     return Event(EventKind.MESSAGE, topic, now, data=fields)
 
 

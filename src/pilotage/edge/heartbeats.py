@@ -76,7 +76,7 @@ class HeartbeatMonitor:
     async def _listen(self) -> None:
         """Listen to the broker."""
         pattern, self._bound = self._settings.beats, False
-        trouble = "it is restarted after a mistake in Pilotage"
+        trouble = "it is restarted after an internal error"
         try:
             async with broker.connect(self._settings, self._root, pattern) as bus:
                 self._broker = lambda: bus.trouble or ("" if self._bound else _NOT_BOUND)

@@ -94,7 +94,7 @@ class Inspector:
         if item is None:
             raise errors.NotFound(f"there is no {text.show(name)}")
         if item.size > most:
-            message = f"it has {item.size} bytes, and {most} are the most"
+            message = f"it has {item.size} bytes; the limit is {most}"
             raise errors.TooLarge(message, hint="a result is small; large data is an output")
         try:
             body = await self._courier.content(handoff.address(found.url, name), most)

@@ -95,7 +95,7 @@ def give_up(
     ):
         if not listened(site):
             continue
-        reason = f"{site} has said nothing for {units.for_people(now - last)}"
+        reason = f"{site} has been silent for {units.for_people(now - last)}"
         attempt = records.get(db, job, number)
         if stopping and attempt is not None:
             given_up = cancel.give_up(db, attempt, reason, now)

@@ -241,6 +241,6 @@ def _unknown(
         return False
     if attempt.heard > (attempt.asked or 0.0):
         return False
-    reason = f"{attempt.site} does not know it any more"
+    reason = f"{attempt.site} no longer knows it"
     records.end(db, attempt, RemoteEnd("failed", reason, "infrastructure", records.FORGOTTEN), now)
     return True

@@ -82,7 +82,7 @@ def names(step: Step) -> Iterator[tuple[str, str]]:
 def check(flow: Flow, *, depth: int = 0) -> None:
     """Refuse an invalid flow; it is complete."""
     if depth > DEEPEST:
-        raise errors.BadFlow(f"flows are more than {DEEPEST} deep in each other")
+        raise errors.BadFlow(f"flows are nested more than {DEEPEST} deep")
     if not flow.steps:
         raise errors.BadFlow("the flow has no steps", hint="write `[step.NAME]`")
     if len(flow.steps) > MOST_STEPS:
@@ -91,8 +91,8 @@ def check(flow: Flow, *, depth: int = 0) -> None:
     _top(flow)
     for name in flow.params.keys() & template.WORDS:
         with key("params", name):
-            message = f"`{name}` means something else in templates"
-            raise errors.BadFlow(message, hint="call the parameter something else")
+            message = f"`{name}` is reserved in templates"
+            raise errors.BadFlow(message, hint="rename the parameter")
     for name, step in flow.steps.items():
         with key("step", name):
             _step(flow, name, step)
@@ -130,8 +130,8 @@ def _top(flow: Flow) -> None:
 def length(items: list[Any]) -> None:
     """Refuse a list that is too long."""
     if len(items) > MOST_ITEMS:
-        message = f"`each` has {len(items)} items, and {MOST_ITEMS} are the most"
-        raise errors.BadFlow(message, hint="let a task do several of them")
+        message = f"`each` has {len(items)} items; the limit is {MOST_ITEMS}"
+        raise errors.BadFlow(message, hint="let a task handle several items")
 
 
 def named(step: Step) -> None:
@@ -162,9 +162,7 @@ def _step(flow: Flow, name: str, step: Step) -> None:
             f"{', '.join(sorted(template.WORDS))} mean something else in templates",
         )
     if name in flow.params:
-        raise errors.BadFlow(
-            f"`{name}` is both a step and a parameter", hint="call one of them something else"
-        )
+        raise errors.BadFlow(f"`{name}` is both a step and a parameter", hint="rename one of them")
     given = [bool(step.application), bool(step.recipe), step.flow is not None]
     if sum(given) != 1:
         told = "nothing" if not any(given) else "more than one of them"
@@ -214,7 +212,7 @@ def _take(flow: Flow, take: Take) -> None:
             message = f"the flow `{take.step}` has no output `{take.output}`"
             raise errors.BadFlow(message, hint=closest(take.output, source.flow.outputs))
     elif not _left_by(source, take.output):
-        message = f"the step `{take.step}` leaves no `{take.output}`"
+        message = f"the step `{take.step}` has no output `{take.output}`"
         hint = (
             closest(take.output, source.outputs) if source.outputs else "name it in its `outputs`"
         )
@@ -250,7 +248,7 @@ def _bounds(step: Step) -> None:
 
 def _limit(step: Step, limit: Limit) -> None:
     if step.flow is not None:
-        raise errors.BadFlow("a flow within is no job", hint="give `limit` to its steps")
+        raise errors.BadFlow("a nested flow is not a job", hint="give `limit` to its steps")
     if limit.most < 1:
         raise errors.BadFlow(f"{limit.most} is too small", hint="the least is 1")
 
@@ -259,7 +257,7 @@ def _word(flow: Flow, step: Step, part: str, word: str) -> None:
     first, _, rest = word.partition(".")
     if part in ("when", "each", "to") and first in ("item", "index", "attempt"):
         message = f"`{word}` is not known there: `{part}` is evaluated once, not for each task"
-        raise errors.BadFlow(message, hint="let a step before it leave the list of those to do")
+        raise errors.BadFlow(message, hint="let an earlier step produce the list as its result")
     if first in ("flow", "attempt", "index"):
         return
     if first == "item":

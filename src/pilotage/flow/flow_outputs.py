@@ -128,7 +128,7 @@ def _sources(db: Db, flow: int) -> Iterator[tuple[str, StepSource]]:
 def _some(db: Db, one: StepSource) -> list[InputPiece]:
     pieces = _pieces(db, one)
     if one.output and not pieces:
-        raise errors.NotFound(f"`{one.step}` has left no `{one.output}`")
+        raise errors.NotFound(f"`{one.step}` has no output `{one.output}`")
     return pieces
 
 

@@ -50,7 +50,7 @@ def submit(db: Db, new: NewFlow, now: float) -> int:
             raise errors.Conflict(message, hint="give this one a key of its own")
         return int(known[0])
     if db.value("flow_forgotten", key=new.key):
-        message = f"a flow with the key `{new.key}` was here, is over, and is forgotten"
+        message = f"a flow with the key `{new.key}` has ended and was removed"
         raise errors.Conflict(message, hint="give this one a key of its own")
     check.check(flow)
     head, rows = records.split(flow)
@@ -111,9 +111,7 @@ def end(
         return False
     returned = "" if result is not None else _returned(db, task, number)
     if how.state == "done" and len(returned) > MOST_RETURNED_BYTES:
-        reason = (
-            f"what it returned has {len(returned)} bytes, and {MOST_RETURNED_BYTES} are the most"
-        )
+        reason = f"what it returned has {len(returned)} bytes; the limit is {MOST_RETURNED_BYTES}"
         how = AttemptEnd(state="failed", reason=reason, kind="application", code="result")
     _close(db, task, number, attempt, how, now)
     flow = facts[0]

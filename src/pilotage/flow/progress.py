@@ -195,7 +195,9 @@ def _items(db: Db, flow: int, step: Step, goes: str) -> list[Any] | None:
     found = fill(text.load(goes), values.look)
     if not isinstance(found, list):
         message = f"`each` must be a list, and `{text.load(goes)}` is {text.dump(found)[:80]}"
-        raise errors.BadFlow(message[:400], hint="the step before it leaves the list as its result")
+        raise errors.BadFlow(
+            message[:400], hint="an earlier step must produce the list as its result"
+        )
     check.length(found)
     return found
 

@@ -48,7 +48,7 @@ def read(
     `files`.
     """
     if len(source) > MOST_FLOW_BYTES:
-        message = f"the workflow has {len(source)} bytes, and {MOST_FLOW_BYTES} are the most"
+        message = f"the workflow has {len(source)} bytes; the limit is {MOST_FLOW_BYTES}"
         raise errors.BadFlow(message, hint="`each` makes many tasks of one step", file=file)
     try:
         written = source.decode() if isinstance(source, bytes) else source
@@ -119,13 +119,13 @@ class _Reader:
     def one_more(self) -> None:
         """Count a step, and refuse too many."""
         if next(self._counts[0]) > check.MOST_STEPS:
-            message = f"the flow has more than {check.MOST_STEPS} steps, with flows within it"
+            message = f"the flow has more than {check.MOST_STEPS} steps, with nested flows"
             raise errors.BadFlow(message, hint="`each` makes many tasks of one")
 
     def within(self, name: str, found: str | dict[str, Any], given: Mapping[str, Any]) -> Flow:
         """Read a flow that is a step: a table, or a file beside this one."""
         if self._depth >= check.DEEPEST:
-            raise errors.BadFlow(f"flows are more than {check.DEEPEST} deep in each other")
+            raise errors.BadFlow(f"flows are nested more than {check.DEEPEST} deep")
         if isinstance(found, dict):
             return _flow(found, name, self._below(self.base), given, inside=True)
         if self.base is None:

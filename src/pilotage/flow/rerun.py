@@ -29,7 +29,7 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
     head = records.head(db, flow)
     if head.parent is not None:
         above = records.task(db, head.parent)
-        message = f"flow {flow} is the inside of step `{above.step}` of flow {above.flow}"
+        message = f"flow {flow} is nested in step `{above.step}` of flow {above.flow}"
         hint = f"`pilotage flow retry {above.flow} --from {above.step}`"
         raise errors.IllegalTransition(message, hint=hint)
     if head.state in ("cancelling", "staging_out"):

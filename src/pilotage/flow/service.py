@@ -168,7 +168,7 @@ class FlowService:
         except Exception:  # noqa: BLE001 - one task must not keep the others from being sent
             _log.exception("task %d: this is a mistake in Pilotage", order.task)
             until = self._now() + _AGAIN_S
-            reason = "an error in Pilotage keeps its data from being prepared; see the log"
+            reason = "an internal error keeps its data from being prepared; see the log"
             await self._writer.run(lambda db: moves.postpone(db, order.task, reason, until))
         finally:
             self._preparing.discard(order.task)

@@ -188,7 +188,7 @@ class TaskStaging:
         """Return the inputs that a site fetches, with the addresses that are valid there."""
         if any(one.url.startswith(PORT) and not one.own for one in pieces):
             message = "a workflow cannot name what lies at the hub's port"
-            raise errors.Denied(message, hint="name the step that has left it")
+            raise errors.Denied(message, hint="name the step that wrote it")
         many = len(pieces) > _MOST_INPUTS
         if not self._stores.reaches(order.site) and (many or any(map(_at_port, pieces))):
             raise Unfit(NOWHERE)
@@ -274,7 +274,7 @@ class TaskStaging:
         if found.trouble:
             if await self.heal.hope(attempt, found.trouble):
                 return None
-            reason = f"what it has left is not there: {found.trouble}"
+            reason = f"its outputs are missing: {found.trouble}"
             return AttemptEnd(state="lost", reason=reason, kind="staging", code="damaged")
         read = None
         if attempt.way == "here":

@@ -48,7 +48,7 @@ from pilotage.store import Db
 _LONGEST = 200
 #: Jobs that are cancelled at once.
 AT_ONCE = 1000
-_WHY = "its workflow does not need it any more"
+_WHY = "its workflow no longer needs it"
 _REFUSED = "no site would accept it"
 #: States of a job at a site that come one after the other.
 _UNDER_WAY = frozenset({"ready", "submitted", "running", "staging_out"})

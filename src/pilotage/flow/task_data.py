@@ -109,12 +109,12 @@ def say(db: Db, task: int, reason: str) -> None:
 def parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
     """Read a result; raise `BadMessage` for what is no JSON, or too much of it."""
     if len(body) > MOST_RETURNED_BYTES:
-        message = f"it has {len(body)} bytes, and {MOST_RETURNED_BYTES} are the most"
+        message = f"it has {len(body)} bytes; the limit is {MOST_RETURNED_BYTES}"
         raise errors.BadMessage(message, hint="a result is small; large data is an output")
     try:
         found = json.loads(body, parse_constant=_refuse, parse_float=_float)
     except (ValueError, RecursionError) as error:
-        raise errors.BadMessage(f"it is no JSON: {error}") from None
+        raise errors.BadMessage(f"it is not JSON: {error}") from None
     if _depth(found) > _DEEPEST:
         raise errors.BadMessage(f"it is more than {_DEEPEST} deep")
     return found
@@ -189,7 +189,7 @@ def pieces(db: Db, order: PlacedOrder) -> list[InputPiece]:
         sources = of_item(db, order.flow, order.step, order.item, take, feed.sources)
         some = _of_step(db, order, take, sources)
         if take.output and sources and not some:
-            raise Unfit(f"`{take.step}` has left no `{take.output}`")
+            raise Unfit(f"`{take.step}` has no output `{take.output}`")
         found += some
     return found
 

@@ -76,7 +76,7 @@ def parse_condition(condition: str) -> tuple[Expr, dict[str, str]]:
     try:
         condition.encode()
     except UnicodeEncodeError:
-        raise errors.BadFlow("the condition has half a character in it") from None
+        raise errors.BadFlow("the condition has an incomplete character") from None
     text = ""
     given: dict[str, str] = {}
     for literal, name in pieces(condition):

@@ -91,7 +91,7 @@ class Clients:
     async def _submit(self, client: Client, message: messages.Submit) -> dict[str, Any]:
         if not client.grant.covers(tokens.TokenScope.USER):
             raise errors.Denied(
-                "this token may only read", hint="`pilotage token new --scope user`"
+                "this token may only read", hint="use one of `pilotage token new user`"
             )
         for job in message.jobs:
             submission.check(job)
@@ -313,7 +313,7 @@ class PortConnection(asyncio.Protocol):
             self.send(messages.refusal(message.n, message.p, error))
         except Exception:  # noqa: BLE001 - the caller must not wait for ever
             _log.exception("a message could not be dealt with")
-            failure = errors.PilotageError("the hub failed at this", hint="its log says more")
+            failure = errors.PilotageError("an internal error of the hub", hint="its log says more")
             self.send(messages.refusal(message.n, message.p, failure))
 
     def _enter(self, p: int, pilot: Pilot) -> None:

@@ -91,7 +91,7 @@ def _held(job: Job) -> Explanation:
 def _running(facts: JobFacts) -> Explanation:
     job, attempt = facts.job, facts.attempt
     if not facts.running:
-        what = "what became of it is found out at the next start"
+        what = "its end is determined at the next start"
         return Explanation(
             f"job {job.id} ran when the project was last run", (ExplainReason(what),)
         )

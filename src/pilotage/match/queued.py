@@ -20,7 +20,7 @@ _IDLE = {
     KEPT: ("keeps its room", "keep their room", "it starts after the one that waits for longer"),
     BOOTING: ("checks its node", "check their nodes", "they take work in a moment"),
     DRAINING: ("takes no more work", "take no more work", "start other pilots"),
-    SILENT: ("is silent", "are silent", "see whether these nodes reach this hub"),
+    SILENT: ("is silent", "are silent", "check that these nodes reach this hub"),
     BLOCKED: ("is kept from work", "are kept from work", "repair the nodes or start other pilots"),
     LOST: ("was lost", "were lost", "start pilots again"),
 }  # fmt: skip

@@ -194,7 +194,7 @@ class Staging:
             self._keep(one)
         source = (one.sources or {}).get(sha256)
         if source is None:
-            raise errors.Conflict("this is no content that the attempt reads")
+            raise errors.Conflict("the attempt does not read this content")
         file = await anyio.to_thread.run_sync(_open, source)
         return file, source.version.size
 
@@ -273,7 +273,7 @@ class Staging:
             lease = place_.leases.get(job) if place_ else None
             mine = place_ is not None and place_.number == pilot.number
             if lease is None or not mine or key != f"{job}.{lease.attempt}":
-                raise errors.Conflict(f"attempt {key} is not this pilot's any more")
+                raise errors.Conflict(f"attempt {key} no longer belongs to this pilot")
             arrival.show()
             crash.point("pilot.landed")
 
@@ -284,11 +284,11 @@ class Staging:
 
 def _check(pilot: Pilot, key: str) -> None:
     if not pilot.holds(key):
-        raise errors.Conflict(f"attempt {text.show(key)[:100]} is not this pilot's any more")
+        raise errors.Conflict(f"attempt {text.show(key)[:100]} no longer belongs to this pilot")
 
 
 def _open(source: Key) -> int:
-    changed = errors.Conflict(f"{text.show(source.path)} has changed since it was looked at")
+    changed = errors.Conflict(f"{text.show(source.path)} has changed since it was read")
     try:
         file = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

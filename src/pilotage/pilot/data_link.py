@@ -169,4 +169,4 @@ def _told(error: Exception) -> errors.PilotageError:
     if isinstance(error, (msgspec.ValidationError, LookupError, TypeError, ValueError)):
         return errors.Denied(f"these cannot be outputs of a job: {error}")
     _log.error("handling data of a pilot failed", exc_info=error)
-    return errors.PilotageError("the hub failed at this", hint="its log says more")
+    return errors.PilotageError("an internal error of the hub", hint="its log says more")

@@ -86,7 +86,7 @@ class Enrolment:
                 )
             if number is None:
                 message = f"pilot {grant.pilot} was cancelled"
-                raise errors.Denied(message, hint="ask for another: `pilotage pilot start`")
+                raise errors.Denied(message, hint="order another: `pilotage pilot start`")
             db.run("pilot_token", id=number, token=grant.id)
             found.append((int(number), site, grant.pool))
 
@@ -153,7 +153,7 @@ class Enrolment:
             raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol again")
         running = set(message.running)
         held = {one.key: one for one in pilot.held.values()}
-        why = "this attempt is not this pilot's any more"
+        why = "this attempt no longer belongs to this pilot"
         stops = [as_stop(key, why) for key in message.running if key not in held]
         stops += [as_stop(one.key, one.stopping) for one in held.values() if one.stopping]
         again = [one for key, one in held.items() if key not in running and not one.stopping]

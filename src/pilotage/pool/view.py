@@ -37,8 +37,8 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     #: What decides.
     control: str = ""
-    #: `steered`, `asks first`, `backs off`, `paused`, `unheard`,
-    #: `not looked after` or `bad file`.
+    #: `controlled`, `asks first`, `backs off`, `paused`, `unheard`,
+    #: `not controlled` or `bad file`.
     state: str
     #: What needs a person, or what is wrong with its file.
     trouble: str = ""
@@ -198,9 +198,9 @@ def _state(found: Pool, row: PoolRow, now: float) -> str:
     if row.asked:
         return row.asked
     if not row.looked or now - row.looked > _FRESH * found.seconds + _FRESH_S:
-        return "not looked after"
+        return "not controlled"
     if not row.reason:
-        return "steered"
+        return "controlled"
     if isinstance(found.control, Outside) and _unheard(found.control, row, now):
         return "unheard"
     return "backs off" if now < row.care.until else "asks first"

@@ -131,7 +131,7 @@ def require_inputs(spec: model.JobSpec, binding: model.Binding, base: str, job: 
         path = template.place(pattern, values, base)
         fits = glob.has_magic(path) and next(fitting(path, base), None)
         if not (fits or os.path.exists(path)):
-            raise errors.NotFound(f"its input {text.show(path)} is not there")
+            raise errors.NotFound(f"its input {text.show(path)} does not exist")
 
 
 def fitting(pattern: str, base: str) -> Iterator[str]:

@@ -110,10 +110,10 @@ def test_address_never_keeps_the_token(tab: Window, made: Made) -> None:
 def test_wrong_token_is_told_kindly_and_a_right_one_lets_in(tab: Window, made: Made) -> None:
     page = tab.page
     page.goto(f"{made.hub.address}/#token=pil_u_{'x' * 43}")
-    expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+    expect(page.get_by_role("alert")).to_contain_text("does not accept this token")
     page.get_by_label("Your token").fill("nonsense")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+    expect(page.get_by_role("alert")).to_contain_text("does not accept this token")
     page.get_by_label("Your token").fill(made.hub.token)
     page.keyboard.press("Enter")
     expect(page.locator(".figures")).to_be_visible()

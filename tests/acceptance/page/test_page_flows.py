@@ -128,15 +128,15 @@ def test_a_flow_that_failed_is_run_again_and_another_is_called_off(
     expect(page.locator("h1 .badge")).to_have_text("failed")
     expect(page.locator(".alarm.bad")).to_contain_text("last failed")
     (gate / "good").touch()
-    page.get_by_role("button", name="Run again from what failed").click()
-    page.get_by_role("button", name="Run it again").click()
+    page.get_by_role("button", name="Retry failed steps").click()
+    page.get_by_role("button", name="Retry it").click()
     expect(page.locator("h1 .badge")).to_have_text("done")
     assert step(made, flow, "work")["attempts"] == 3
     assert step(made, flow, "last")["attempts"] == 2
     (gate / "2").unlink()
     node(page, "work").click()
-    page.get_by_role("button", name="Run again from here").click()
-    page.get_by_role("button", name="Run it again").click()
+    page.get_by_role("button", name="Retry from here").click()
+    page.get_by_role("button", name="Retry it").click()
     expect(node(page, "work")).to_contain_text("work 2/3")
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel it").click()
@@ -150,7 +150,7 @@ def test_whoever_may_only_look_has_no_buttons(chromium: Browser, made: Made, flo
         tab.page.goto(f"{made.hub.address}/#token={secret}")
         tab.page.locator(".figures").wait_for()
         page = tab.go(f"/flows/{flow}")
-        expect(page.locator(".head").first).to_contain_text("may look, but not change")
+        expect(page.locator(".head").first).to_contain_text("may read, but not change")
         expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 

@@ -54,7 +54,7 @@ def test_filter_by_state_name_tag_and_search(tab: Window, made: Made) -> None:
     expect(page.locator("table.jobs tbody tr")).to_have_count(1)
     expect(row(page, made.done)).to_be_visible()
     page.get_by_label("Name").fill("no such name")
-    expect(page.locator(".empty")).to_contain_text("No job is like this")
+    expect(page.locator(".empty")).to_contain_text("No job matches")
     page.get_by_role("button", name="Show all jobs").click()
     expect(row(page, made.held)).to_be_visible()
 
@@ -147,7 +147,7 @@ def test_many_jobs_are_cancelled_by_keys_alone(tab: Window, made: Made) -> None:
     page.keyboard.press("ArrowDown")
     expect(row(page, jobs[1]).get_by_role("link")).to_be_focused()
     page.keyboard.press("x")
-    expect(page.locator(".bulk strong")).to_have_text("2 jobs chosen")
+    expect(page.locator(".bulk strong")).to_have_text("2 jobs selected")
     page.locator(".bulk [data-verb=cancel]").focus()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")

@@ -72,7 +72,7 @@ def test_a_pool_that_asks_first_is_allowed_and_the_leave_is_taken_back(tab: Wind
     expect(alarm).to_have_count(0)
     row(page, "costly").get_by_role("link").click()
     expect(page.locator("dl.facts")).to_contain_text("ask_above = 0")
-    page.get_by_role("button", name="Back to its file").click()
+    page.get_by_role("button", name="Reset to its file").click()
     expect(page.locator("dl.facts")).not_to_contain_text("ask_above = 0")
 
 
@@ -80,7 +80,7 @@ def test_curves_of_a_pool_that_is_looked_after_are_drawn(tab: Window, pools: Pat
     (pools / "quick.toml").write_text('site = "here"\nmaximum = 4\ninterval = "1s"\n')
     page = tab.open("/pools/quick")
     expect(page.locator(".chart canvas")).to_have_count(3)
-    expect(page.locator(".why")).to_contain_text("It shall have 0 cores.")
+    expect(page.locator(".why")).to_contain_text("Its demand is 0 cores.")
     page.get_by_role("link", name="Pools", exact=True).last.click()
     expect(row(page, "quick").locator("svg path.wants")).to_have_count(1)
 
@@ -95,7 +95,7 @@ def test_whoever_may_only_look_has_no_buttons(chromium: Browser, made: Made, poo
         expect(page.locator(".alarm")).to_contain_text("costly asks first")
         expect(page.get_by_role("button", name="Allow")).to_have_count(0)
         page = tab.go("/pools/costly")
-        expect(page.locator(".head")).to_contain_text(["may look, but not steer"])
+        expect(page.locator(".head")).to_contain_text(["may read, but not control"])
         expect(page.get_by_role("button", name="Pause")).to_have_count(0)
 
 
@@ -114,4 +114,4 @@ def test_two_hundred_pools_are_readable(
         page.keyboard.type("line-19")
         expect(page.locator("table.pools tbody tr")).to_have_count(10)
         page.keyboard.type("nine")
-        expect(page.locator(".empty")).to_contain_text("No pool is like")
+        expect(page.locator(".empty")).to_contain_text("No pool matches")

@@ -195,7 +195,7 @@ async def test_a_disk_that_fills_up_on_the_way_is_told_and_nothing_half_is_seen(
 
 async def test_the_end_of_inodes_is_seen_before_anything_moves(here, small_disk):
     here.put({f"f{number}": b"" for number in range(300)})
-    with pytest.raises(errors.Unavailable, match="files more"):
+    with pytest.raises(errors.Unavailable, match="more files"):
         await here.courier().fetch(f"{here.url}/", str(small_disk / "in"))
     assert not list((small_disk / "in").iterdir())
 

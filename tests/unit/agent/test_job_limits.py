@@ -160,7 +160,7 @@ def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
             one = partial(post, key=f"k{at}", user="alice", queue="", limits=known.limits)
             store.writer.do(one)
         assert [one.state for one in store.jobs()] == ["queued", "waiting", "waiting"]
-        assert "1 jobs of alice go on, and 1 are the most" in store.jobs()[1].reason
+        assert "1 jobs of alice run; the limit is 1" in store.jobs()[1].reason
         async with anyio.create_task_group() as tasks:
             look = JobLimits(store.writer, lambda: known, lambda: 9.0, poked.set, lambda *_: 0)
             tasks.start_soon(look.run)

@@ -100,7 +100,7 @@ def test_settings_that_others_may_write_are_refused(tmp_path, written, mode):
     "line, words",
     [
         ('[batch]\nbatch = "nosuch"', "nosuch"),
-        ('[batch]\nbatch = "slurm"\nhost = "-far"', "is no host"),
+        ('[batch]\nbatch = "slurm"\nhost = "-far"', "is not a host name"),
         ('[batch]\nbatch = "slurm"\n[keep]\ndone = "soon"', "soon"),
         ('[batch]\nbatch = "slurm"\n[limits]\nfree = "much"', "much"),
         ('[batch]\nbatch = "slurm"\n[shell]\n', "shell"),

@@ -67,7 +67,7 @@ def test_a_draft_for_a_hub_can_be_read(tmp_path: Path):
 
 def test_setup_takes_one_of_the_two(tmp_path: Path):
     given = agent.Given(batch="slurm", hub="https://hub:8420", url="amqps://broker/")
-    with pytest.raises(errors.UsageError, match="not by both"):
+    with pytest.raises(errors.UsageError, match="not both"):
         agent.setup("kit", given=given, folder=tmp_path)
     given = agent.Given(batch="slurm", hub="https://hub:8420")
     said = agent.setup("kit", given=given, folder=tmp_path)

@@ -131,7 +131,7 @@ def test_a_definition_of_argo_is_a_chain(at: Common, tmp_path: Path):
         ("a.toml", "[step.a]\nrun = ['true']\nneeds = ['b']\n", errors.BadFlow, "b"),
         ("a.toml", "[step.a]\nrunn = ['true']\n", errors.BadFlow, "runn"),
         ("a.json", "{", errors.BadFlow, "a.json"),
-        ("a.py", "", errors.UsageError, "no TOML"),
+        ("a.py", "", errors.UsageError, "neither TOML"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_place(

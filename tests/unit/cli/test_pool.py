@@ -65,7 +65,7 @@ def data(answer: Any) -> Any:
 
 def test_a_pool_that_nobody_has_seen_is_listed_and_has_no_plan(at):
     (one,) = data(pool.ls(at=at))["pools"]
-    assert (one["name"], one["state"], one["maximum"]) == ("burst", "not looked after", 8)
+    assert (one["name"], one["state"], one["maximum"]) == ("burst", "not controlled", 8)
     planned = pool.plan(at=at)
     assert data(planned)["plan"] == []
     assert "burst has not been checked yet" in planned.notes[0]
@@ -111,7 +111,7 @@ def test_a_pool_is_paused_and_goes_on(at):
     assert data(pool.show("burst", at=at))["pool"]["state"] == "paused"
     assert data(pool.plan(at=at))["plan"][0]["does"]["order"] == 0
     pool.resume("burst", at=at)
-    assert data(pool.show("burst", at=at))["pool"]["state"] == "steered"
+    assert data(pool.show("burst", at=at))["pool"]["state"] == "controlled"
 
 
 def test_a_pool_that_is_not_there_is_told(at):

@@ -178,9 +178,9 @@ def test_many_files_make_many_batches():
 def test_what_does_not_fit_is_said_before_it_moves():
     plan.check_room("/x", FreeSpace(10**9, 1000), files=10, size=10**8)
     plan.check_room("/x", FreeSpace(10**9), files=10**9, size=0)
-    with pytest.raises(errors.Unavailable, match="are to come"):
+    with pytest.raises(errors.Unavailable, match="are needed"):
         plan.check_room("/x", FreeSpace(10**9, 1000), files=10, size=10**9)
-    with pytest.raises(errors.Unavailable, match="1000 files more"):
+    with pytest.raises(errors.Unavailable, match="1000 more files"):
         plan.check_room("/x", FreeSpace(10**9, 1000), files=1000, size=1)
 
 

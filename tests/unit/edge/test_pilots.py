@@ -241,7 +241,7 @@ def test_a_site_that_says_nothing_is_asked_and_nothing_is_given_up(db: Db):
     assert msgspec.json.decode(body, type=Control).keys == ("abcd1234.pilot.1",)
     assert silence.give_up(db, PATIENCE, 0.0, 9000.0, lambda _: True) == []
     state, words = pilot(db)
-    assert (state, "mira has said nothing for" in words) == ("requested", True)
+    assert (state, "mira has been silent for" in words) == ("requested", True)
     # One that is to be cancelled is given up, late.
     db.run("pool_call_off", ids="[1]")
     pilots.cancel_unwanted(db, MINE, 9001.0)

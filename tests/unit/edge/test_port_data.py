@@ -69,7 +69,7 @@ async def test_room_is_kept_for_files_that_are_on_their_way(
     async with asyncio.timeout(30):
         while not list(port.top.rglob("*.part")):  # noqa: ASYNC110 - a folder does not tell
             await asyncio.sleep(0.01)
-    with pytest.raises(errors.Unavailable, match=r"5\.6 GiB are to come"):
+    with pytest.raises(errors.Unavailable, match=r"5\.6 GiB are needed"):
         await port.put("b", 3 * 10**9, cut)
     assert await port.arrives("small", b"fits") == 201
     cut.set_result(b"")

@@ -168,10 +168,10 @@ def test_a_quiet_site_is_asked_and_then_waited_for(db: Db):
     assert verbs(db, 20.0) == ["query"]
     assert silence.ask(db, MINE, PATIENCE, 21.0, anywhere) == 0
     assert silence.give_up(db, PATIENCE, 0.0, 700.0, anywhere) == []
-    assert state(db) == (State.STAGING_IN, "mira has said nothing for 11 m 38 s")
+    assert state(db) == (State.STAGING_IN, "mira has been silent for 11 m 38 s")
     # We listen again since a moment only: nothing is said of the site.
     assert silence.give_up(db, PATIENCE, 4800.0, 5000.0, anywhere) == []
-    assert state(db) == (State.STAGING_IN, "mira has said nothing for 11 m 38 s")
+    assert state(db) == (State.STAGING_IN, "mira has been silent for 11 m 38 s")
 
 
 def test_what_the_broker_refused_is_cancelled_at_once(db: Db):
@@ -341,7 +341,7 @@ def test_a_site_that_cannot_be_asked_is_not_and_one_not_listened_to_is_not_silen
     assert silence.ask(db, MINE, PATIENCE, 20.0, lambda site: site != "mira") == 0
     assert silence.ask(db, MINE, PATIENCE, 20.0, anywhere) == 1
     silence.give_up(db, PATIENCE, 0.0, 700.0, lambda site: site != "mira")
-    assert "has said nothing" not in jobs.get(db, 1).reason
+    assert "has been silent" not in jobs.get(db, 1).reason
 
 
 def test_messages_go_by_the_carrier_of_their_site(db: Db):
@@ -451,4 +451,4 @@ def test_a_workflow_hears_that_a_site_is_silent(db: Db):
     send(db)
     silence.ask(db, MINE, PATIENCE, 20.0, anywhere)
     silence.give_up(db, PATIENCE, 0.0, 700.0, anywhere, heard)
-    assert heard.words == [(1, "mira has said nothing for 11 m 38 s")]
+    assert heard.words == [(1, "mira has been silent for 11 m 38 s")]

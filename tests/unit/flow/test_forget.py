@@ -64,5 +64,5 @@ def test_all_of_a_flow_is_forgotten_and_its_key_is_not() -> None:
     assert left["flow_task"] == 1
     assert left["flow_attempt"] == 0
     assert all(left[one] < mine[one] for one in TABLES[:8])
-    with pytest.raises(errors.Conflict, match="is forgotten"):
+    with pytest.raises(errors.Conflict, match="was removed"):
         submit(db, "old")

@@ -469,7 +469,7 @@ def test_a_flow_within_that_fails_is_tried_again_as_a_new_one(db: Db) -> None:
     (again,) = [task for task in records.queued(db, 99.0) if records.task(db, task).flow == flow]
     child = start_child(db, again, 100.0)
     assert child not in (None, *inner)
-    with pytest.raises(errors.IllegalTransition, match="inside of step `sub`"):
+    with pytest.raises(errors.IllegalTransition, match="nested in step `sub`"):
         rerun(db, inner[0], [], 101.0)
 
 

@@ -117,7 +117,7 @@ def test_json_has_the_same_keys() -> None:
         ("[2, 8]", "[8, 2]", "w.toml:27: step.simulate.nodes", "no range", "least"),
         ("[2, 8]", '"many"', "w.toml:27: step.simulate.nodes", "this is text", ""),
         ('"16h"', '"16 parsecs"', "w.toml:29: step.simulate.work", "cannot read", "1h 30m"),
-        ("generate/ev", "generate/av", "w.toml:26: step.simulate.inputs", "leaves no", "events"),
+        ("generate/ev", "generate/av", "w.toml:26: step.simulate.inputs", "no output", "events"),
         ("{events}", "{evnts}", "w.toml:18: step.generate.par", "stands for", "`events`"),
         ("{params.seed}", "{params.sead}", "w.toml:18: step.generate.par", "no parameter", "seed"),
         ("{params.seed}", "{item}", "w.toml:18: step.generate.par", "without `each`", "list"),
@@ -134,7 +134,7 @@ def test_json_has_the_same_keys() -> None:
         ('application = "mail"', "", "step.tell.flow.step.one", "here it is nothing", "one of"),
         ('"histogram/h.svg"', '"hist"', "w.toml:10: outputs.picture", "no step `hist`", "histo"),
         ('site = "farm"\n', 'site = "f"\nsites = ["g"]\n', "step.generate.sites", "already", "two"),
-        ("events = 1000", "item = 1", "w.toml:7: params.item", "something else", "parameter"),
+        ("events = 1000", "item = 1", "w.toml:7: params.item", "is reserved", "parameter"),
         ("nodes = [", 'requirements = "a >"\nnodes = [', "w.toml:27: step.simulate", "wanted", ""),
         ("[step.generate]", "[step.item]", "step.", "cannot name a step", "letters"),
         ('name = "atlas"', 'name = "a\\u0007"', "w.toml:1: name", "cannot name", "printable"),
@@ -142,9 +142,9 @@ def test_json_has_the_same_keys() -> None:
         ("example.org/out", "example.org/{evnts}", "w.toml:2: to", "stands for", "`events`"),
         ("dtn.example.org/out", "/out", "w.toml:2: to", "no host", ""),
         ('"{generate.result.chunks}"', '"chunks"', "step.simulate.each", "no list", "STEP.result"),
-        ('when = "', 'when = "item > 3 and ', "step.histogram.when", "not known there", "list of"),
+        ('when = "', 'when = "item > 3 and ', "step.histogram.when", "not known there", "the list"),
         ('"histogram/h.svg"', '"hist/h.svg"', "outputs.picture", "no step `hist`", "histogram"),
-        ("generate/events", "generate/../events", "step.simulate.inputs", "leaves no", ""),
+        ("generate/events", "generate/../events", "step.simulate.inputs", "has no output", ""),
     ],
 )  # fmt: skip
 def test_mistakes_are_named_by_their_place_with_a_hint(
@@ -192,7 +192,7 @@ def test_a_step_has_a_limit_as_a_rule_has(written: str, found: Limit) -> None:
         ("most = 2", "most = 0", "too small"),
         ("most = 2", "mots = 2", "no key 'mots'"),
         ("{camera}", "{camra}", "stands for nothing"),
-        ('run = ["true"]', "flow = { step.a.run = ['true'] }", "is no job"),
+        ('run = ["true"]', "flow = { step.a.run = ['true'] }", "is not a job"),
     ],
 )
 def test_a_limit_that_cannot_be_is_told_with_its_line(old: str, new: str, words: str) -> None:
@@ -269,10 +269,10 @@ def test_names_of_files_stay_below_the_folder_of_a_task(key: str, name: str) -> 
 
 
 def test_what_is_too_much_is_refused_before_it_is_read() -> None:
-    with pytest.raises(errors.BadFlow, match="bytes, and"):
+    with pytest.raises(errors.BadFlow, match="bytes; the limit is"):
         read(b" " * (32 << 20) + b"{}", form="json")
     step = {"site": "x", "application": "y"}
-    with pytest.raises(errors.BadFlow, match="has 100001 items, and 100000 are the most"):
+    with pytest.raises(errors.BadFlow, match="has 100001 items; the limit is 100000"):
         from_dict({"name": "f", "step": {"a": {**step, "each": [0] * 100_001}}})
 
 
@@ -378,7 +378,7 @@ def test_a_workflow_that_is_shown_loads(source: str) -> None:
 
 def test_nothing_is_read_from_a_step_that_leaves_nothing() -> None:
     step = {"site": "x", "application": "y"}
-    with pytest.raises(errors.BadFlow, match=r"`a` leaves no `out.dat`") as caught:
+    with pytest.raises(errors.BadFlow, match=r"`a` has no output `out.dat`") as caught:
         from_dict({"name": "f", "step": {"a": step, "b": {**step, "inputs": ["a/out.dat"]}}})
     assert caught.value.hint == "name it in its `outputs`"
 

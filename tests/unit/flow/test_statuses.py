@@ -202,7 +202,7 @@ def test_a_silent_site_is_waited_for_where_there_is_no_other(db: Db):
     silence.ask(db, MINE, PATIENCE, 20.0, anywhere)
     silence.give_up(db, PATIENCE, 0.0, 700.0, anywhere, STEPS)
     assert (only(db).state, only(db).ended) == ("queued", None)
-    assert flows.task(db, 1).reason == "mira has said nothing for 11 m 38 s"
+    assert flows.task(db, 1).reason == "mira has been silent for 11 m 38 s"
 
 
 def test_a_key_names_the_attempt_of_its_job(db: Db):

@@ -34,7 +34,7 @@ class Hands:
 
 
 def pool(**facts: Any) -> PoolView:
-    return PoolView(name="a", state="steered", **facts)
+    return PoolView(name="a", state="controlled", **facts)
 
 
 def test_a_demand_counts_as_the_hub_made_it_once_the_hub_has_looked():
@@ -71,7 +71,7 @@ class Desk(BaseHTTPRequestHandler):
     rude = False
 
     def do_GET(self) -> None:
-        rows = [{"name": name, "state": "steered", "control": "outside"} for name in "abc"]
+        rows = [{"name": name, "state": "controlled", "control": "outside"} for name in "abc"]
         self._answer({"pools": rows})
 
     def do_PUT(self) -> None:

@@ -317,6 +317,32 @@ def test_a_command_that_is_shown_exists():
                 _exists(words, known)
 
 
+def quoted_commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield every call of pilotage in a hint, a message or a docstring of the product."""
+    for file in sorted((ROOT / "src" / "pilotage").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (
+                    each.value if isinstance(each, ast.Constant) else "X" for each in node.values
+                )
+                source = "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                source = node.value
+            else:
+                continue
+            for call in re.findall(r"`(pilotage [a-z][^`|;&)(]*)`", source):
+                if "X" not in (words := _words(call))[:2]:
+                    yield f"{file.name}:{node.lineno}", words
+
+
+def test_a_command_that_a_hint_names_exists():
+    known = {one.words: one for one in commands.every()}
+    with every.cases() as case:
+        for name, words in quoted_commands():
+            with case(f"{name}: {' '.join(words)}"):
+                _exists(words, known)
+
+
 def _exists(words: list[str], known: dict[tuple[str, ...], commands.Command]) -> None:
     nouns = {one[0] for one in known if len(one) > 1}
     if not words or words[0] in {*commands.words(), "COMMAND"} - nouns - {one[0] for one in known}:

@@ -88,7 +88,7 @@ def checked(app: Application, words: Sequence[str]) -> list[str]:
     if app.config is None or app.config.word is None:
         raise errors.Denied("the application takes no words from a config")
     if len(words) > app.config.most:
-        raise errors.Denied(f"the config has {len(words)} words, {app.config.most} are the most")
+        raise errors.Denied(f"the config has {len(words)} words; the limit is {app.config.most}")
     made: list[str] = []
     for at, word in enumerate(words):
         text, reason = fill.value(f"word {at + 1}", app.config.word, word)

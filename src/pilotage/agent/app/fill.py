@@ -138,7 +138,7 @@ def _text(name: str, one: Parameter, raw: str) -> str:
     if bad := BAD.search(raw):
         return f"the parameter `{name}` holds the character U+{ord(bad[0]):04X}"
     if len(raw) > one.longest:
-        return f"the parameter `{name}` has {len(raw)} characters, {one.longest} are the most"
+        return f"the parameter `{name}` has {len(raw)} characters; the limit is {one.longest}"
     if one.kind == "choice" and raw not in one.choices:
         return f"the parameter `{name}` is none of {', '.join(one.choices)}"
     if one.kind == "path" and (reason := outside(raw)):

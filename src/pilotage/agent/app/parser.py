@@ -78,7 +78,7 @@ def keys(source: str) -> dict[str, str]:
     found: dict[str, str] = {}
     lines = source.split("\n")
     if len(lines) > _MOST_LINES:
-        raise errors.BadMessage(f"the config has {len(lines)} lines, {_MOST_LINES} are the most")
+        raise errors.BadMessage(f"the config has {len(lines)} lines; the limit is {_MOST_LINES}")
     for number, line in enumerate(lines, start=1):
         bare = line.strip()
         if not bare or bare.startswith("#"):

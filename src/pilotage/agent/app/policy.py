@@ -100,7 +100,7 @@ def _room(app: Application, job: Job, user: str, live: int, limits: AppLimits) -
     if not app.enabled:
         found.append(f"the application `{job.application}` is disabled")
     if limits.jobs and live >= limits.jobs:
-        found.append(f"the user `{user}` has {live} jobs, {limits.jobs} are the most")
+        found.append(f"the user `{user}` has {live} jobs; the limit is {limits.jobs}")
     return found
 
 
@@ -112,11 +112,11 @@ def _size(job: Job, limits: AppLimits) -> list[str]:
         ("resources.gpus", job.resources.gpus, limits.gpus),
     )
     found = [
-        f"`{key}` is {value}, {most} are the most" for key, value, most in asked if value > most
+        f"`{key}` is {value}; the limit is {most}" for key, value, most in asked if value > most
     ]
     most = units.seconds(limits.time)
     if job.wall_time > most:
-        found.append(f"`wall_time` is {job.wall_time} s, {most:g} s are the most")
+        found.append(f"`wall_time` is {job.wall_time} s; the limit is {most:g} s")
     if limits.memory and job.resources.memory > units.size(limits.memory):
         found.append(f"`resources.memory` is {job.resources.memory}, {limits.memory} is the most")
     return found
@@ -139,7 +139,7 @@ def _shape(job: Job) -> list[str]:
         found.append(f"`shape.time_least` is {least.time_least} s, `wall_time` {job.wall_time} s")
     if least.work > job.nodes * job.wall_time:
         most = job.nodes * job.wall_time
-        found.append(f"`shape.work` is {least.work} node-seconds, {most} are the most it can have")
+        found.append(f"`shape.work` is {least.work} node-seconds; its limits allow {most}")
     return found
 
 

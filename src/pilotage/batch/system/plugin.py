@@ -49,9 +49,7 @@ def make(name: str, settings: Mapping[str, Any]) -> BatchSystem:
     except Exception as error:
         # Any error of a plug-in's own code means that it does not take what the file says.
         message = f"batch system `{name}` does not take its settings: {error}"
-        raise errors.ConfigError(
-            message, hint="they are in `[plugin]` of the site's file"
-        ) from error
+        raise errors.ConfigError(message, hint="correct `[plugin]` in the site's file") from error
     if lacking := [member for member in _MEMBERS if not hasattr(made, member)]:
         raise _unfit(name, f"it has no {', '.join(lacking)}")
     return made
@@ -99,4 +97,4 @@ def _import(name: str) -> Any:  # noqa: ANN401 - whatever is there
 
 def _broken(name: str, error: Exception) -> errors.ConfigError:
     message = f"batch system `{name}` cannot be loaded: {type(error).__name__}: {error}"
-    return errors.ConfigError(message, hint="is it installed where this runs?")
+    return errors.ConfigError(message, hint="install it where the hub runs")

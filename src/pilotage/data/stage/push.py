@@ -225,4 +225,4 @@ def _meaning(error: BaseException) -> BaseException:
     if error.kind == "disk":
         hint = "free space there, or bound `cache` in the site's file"
         return errors.Unavailable(f"the site's disk is full: {words}", hint=hint)
-    return errors.Unavailable(f"the site cannot keep a file: {words}")
+    return errors.Unavailable(f"the site cannot store a file: {words}")

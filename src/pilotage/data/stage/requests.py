@@ -72,7 +72,7 @@ class RequestQueue(Generic[K, R]):
             self._task = None
 
     async def _round(self, requests: list[StagingRequest[K, R]]) -> None:
-        failure: BaseException = errors.Unavailable("the transfer was given up")
+        failure: BaseException = errors.Unavailable("the transfer was cancelled")
         try:
             await self._carry(requests)
         except (errors.PilotageError, OSError) as error:

@@ -92,7 +92,7 @@ async def content(kind: TransferKind, url: Url, most: int) -> bytes:
         raise errors.Conflict(f"{url} is a folder")
     (item,) = items
     if item.size > most:
-        raise errors.TooLarge(f"{url} has {item.size} bytes, and {most} are the most")
+        raise errors.TooLarge(f"{url} has {item.size} bytes; the limit is {most}")
     with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
         await kind.fetch(listing.base, items, folder)
         return await asyncio.to_thread(_beginning, os.path.join(folder, item.name), most + 1)

@@ -95,10 +95,10 @@ def check_room(where: str, room: FreeSpace, *, files: int, size: int, spare: int
     if size + spare + _MARGIN_BYTES > room.bytes:
         need, left = units.bytes_for_people(size), units.bytes_for_people(room.bytes)
         more = f", and {units.bytes_for_people(spare)} are to stay free" if spare else ""
-        message = f"{place} has {left} left, and {need} are to come{more}"
+        message = f"{place} has {left} left, and {need} are needed{more}"
         raise errors.Unavailable(message, hint="free space")
     if room.files is not None and files + _MARGIN_FILES > room.files:
         raise errors.Unavailable(
-            f"{place} has room for {room.files} files more, and {files} are to come",
+            f"{place} has room for {room.files} more files, and {files} are needed",
             hint="remove files: the file system has no inodes left",
         )

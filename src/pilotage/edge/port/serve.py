@@ -193,4 +193,4 @@ def _told(error: Exception) -> errors.PilotageError:
     if isinstance(error, errors.PilotageError):
         return error
     _log.error("a frame of an agent could not be dealt with", exc_info=error)
-    return errors.PilotageError("the hub failed at this", hint="its log says more")
+    return errors.PilotageError("an internal error of the hub", hint="its log says more")

@@ -64,7 +64,7 @@ def reset(db: Db, call: ApiCall) -> answers.Became:
 def _ask(db: Db, call: ApiCall, *, pause: bool) -> answers.Became:
     root, name = named(call)
     view.ask(db, root, name, pause=pause)
-    return answers.Became("paused" if pause else "steered")
+    return answers.Became("paused" if pause else "controlled")
 
 
 def named(call: ApiCall) -> tuple[Path, str]:

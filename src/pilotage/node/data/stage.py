@@ -220,7 +220,7 @@ class Stager:
             # What it reads has changed there, or it is not ours any more: it begins again.
             return Done(one.key, report=over(one.key, "stopped", str(error)))
         except (OSError, PlaceError, files.PlaceError) as error:
-            words = f"its data cannot be kept there: {error}"
+            words = f"its data cannot be stored there: {error}"
             return Done(one.key, report=over(one.key, "not_started", words))
         one.begun = True
         self._point("node.placed")

@@ -9,10 +9,10 @@ import { complain, confirm, notice } from "./talk.js";
 const AT_ONCE = 6;
 
 export const WORDS = {
-  cancel: ["Cancel", "cancelled", "A running job is stopped; what it did so far is lost."],
+  cancel: ["Cancel", "cancelled", "A running job is stopped; its work so far is lost."],
   hold: ["Hold", "held", "A running job is stopped and restarts once it is released."],
   release: ["Release", "released", "A released job is queued again."],
-  retry: ["Retry", "queued again", "A job that is tried again gets a new attempt number."],
+  retry: ["Retry", "queued again", "A retried job gets a new attempt."],
 };
 export const VERBS = ["retry", "release", "hold", "cancel"];
 
@@ -39,13 +39,13 @@ export async function many(jobs, verb) {
   const able = jobs.filter((job) => verbs(job.state).includes(verb));
   const others = jobs.length - able.length;
   if (!able.length) {
-    notice(`None of the chosen jobs can be ${done}`, "warn");
+    notice(`None of the selected jobs can be ${done}`, "warn");
     return false;
   }
   const lines = [what];
   if (others)
     lines.push(
-      `${count(others, "other chosen job")} cannot be ${done}; nothing is done to ${others === 1 ? "it" : "them"}.`,
+      `${count(others, "other selected job")} cannot be ${done} and ${others === 1 ? "is" : "are"} left unchanged.`,
     );
   const tone = verb === "retry" || verb === "release" ? "main" : "bad";
   if (

@@ -46,7 +46,7 @@ export function chart(root, label, series, signal, least = 1) {
         data = null;
         plot?.destroy();
         plot = null;
-        fill(root, h("p.empty", "The picture comes after a few seconds of data."));
+        fill(root, h("p.empty", "The chart needs a few seconds of data."));
         return;
       }
       data = found;

@@ -13,7 +13,7 @@ export class Chosen {
     this.jobs = new Map();
     this.all = h("input", {
       type: "checkbox",
-      "aria-label": "Choose all jobs shown",
+      "aria-label": "Select all jobs shown",
       onchange: () => this.takeAll(),
     });
     this.words = h("strong");
@@ -24,7 +24,7 @@ export class Chosen {
         WORDS[verb][0],
       ),
     );
-    const none = h("button.quiet", { type: "button", onclick: () => this.clear() }, "Choose none");
+    const none = h("button.quiet", { type: "button", onclick: () => this.clear() }, "Clear selection");
     this.bar = h("div.bulk", { hidden: true }, this.words, this.buttons, none);
     body.addEventListener("change", (event) => this.toggle(event.target.closest("tr")));
   }
@@ -68,7 +68,7 @@ export class Chosen {
     const shown = this.shown();
     this.bar.hidden = !jobs.length;
     this.all.checked = shown.length > 0 && shown.every((job) => this.jobs.has(job.id));
-    this.words.textContent = `${count(jobs.length, "job")} chosen`;
+    this.words.textContent = `${count(jobs.length, "job")} selected`;
     for (const button of this.buttons) {
       button.disabled = !jobs.some((job) => verbs(job.state).includes(button.dataset.verb));
     }

@@ -16,7 +16,7 @@ export function away(broker) {
       ...ticks(broker.trouble),
       broker.since ? h("span.note", " for ", since(broker.since)) : null,
       h("br"),
-      h("span.note", "What is said of these sites is from before."),
+      h("span.note", "The data of these sites is old."),
     ),
   );
 }
@@ -37,11 +37,11 @@ export function about(agent) {
   const papers = [
     `up for ${duration(agent.age)}`,
     `${bytes(agent.disk_free)} free`,
-    ...(days === null ? [] : [days < 0 ? "certificate over" : `certificate ${Math.floor(days)} d`]),
+    ...(days === null ? [] : [days < 0 ? "certificate expired" : `certificate ${Math.floor(days)} d`]),
   ];
   return [
     `Pilotage ${agent.version}`,
     h("p.note", papers.join(", ")),
-    h("p.note", "heard ", since(agent.heard), " ago"),
+    h("p.note", "last seen ", since(agent.heard), " ago"),
   ];
 }

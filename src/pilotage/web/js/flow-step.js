@@ -173,7 +173,7 @@ const HEADS = [
 function many(tasks, step, state) {
   const all = state ? (step.tasks[state] ?? 0) : step.total;
   const more = all - tasks.length;
-  if (!tasks.length) return h("p.note", "No task is like that.");
+  if (!tasks.length) return h("p.note", "No task matches.");
   return [
     h("div.scroll", table("Tasks", HEADS, tasks.map(task))),
     more > 0 ? h("p.note", `The first ${number(tasks.length)} of ${number(all)}.`) : null,

@@ -21,7 +21,7 @@ export const HEADS = [
 /** Make an empty row for a job; `update` fills it. */
 export function make(job) {
   const link = h("a.go", { href: to(`jobs/${job.id}`) });
-  const tick = h("input", { type: "checkbox", "aria-label": `Choose job ${job.id}` });
+  const tick = h("input", { type: "checkbox", "aria-label": `Select job ${job.id}` });
   const row = h("tr", h("td.tick", h("label.hit", tick)));
   for (const [name, kind] of HEADS) {
     row.append(h(`td.c-${name}${kind ? `.${kind}` : ""}`, name === "name" ? link : null));

@@ -68,7 +68,7 @@ export class Log {
     const numbers = attempts.length ? attempts : job.attempt ? [job.attempt] : [];
     if (!numbers.length) {
       fill(this.text);
-      fill(this.note, "It has written nothing: it has not started yet.");
+      fill(this.note, "No output: it has not started yet.");
       return;
     }
     const last = Math.max(...numbers);

@@ -20,7 +20,7 @@ export function setTheme(button) {
     if (chosen === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
     fill(button, icon("half"), { auto: "Auto", light: "Light", dark: "Dark" }[chosen]);
-    button.title = `Colours: ${chosen === "auto" ? "as the system has them" : chosen}`;
+    button.title = `Colours: ${chosen === "auto" ? "as the system" : chosen}`;
     button.setAttribute("aria-label", button.title);
     tell();
   };

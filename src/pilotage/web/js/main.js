@@ -101,7 +101,7 @@ function connect() {
       const seconds = Math.max(1, Math.round(wait / 1000));
       fill(
         banner,
-        `The hub does not answer; what you see is old. The next try is in ${seconds} s.`,
+        `The hub does not answer; this page is not up to date. Reconnecting in ${seconds} s.`,
       );
     },
     line.signal,

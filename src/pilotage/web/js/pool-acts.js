@@ -9,30 +9,30 @@ const BY_PERSON = "paused by a person";
 const ACTS = {
   pause: {
     word: "Pause",
-    ask: () => ["No more pilots are asked for and none is drained.", "Those that are there go on."],
+    ask: () => ["It orders and drains no pilots.", "Present pilots continue."],
     tone: "main",
-    done: "stays as it is",
+    done: "is paused",
   },
   resume: {
     word: "Resume",
     // What paused by itself had a reason.
     ask: (pool) =>
       pool.trouble && pool.trouble !== BY_PERSON
-        ? [pool.trouble, "What failed before counts no more: pilots are asked for again."]
+        ? [pool.trouble, "Earlier failures are reset: pilots are ordered again."]
         : null,
     tone: "main",
-    done: "goes on",
+    done: "is resumed",
   },
   allow: {
     word: "Allow",
     ask: (pool) => [
-      `It may have up to its maximum of ${count(pool.maximum, "core")}, and asks no more.`,
+      `It may grow to its maximum of ${count(pool.maximum, "core")} without asking again.`,
       "“Back to its file” takes this back.",
     ],
     tone: "main",
-    done: "has leave for all up to its maximum",
+    done: "may grow to its maximum",
   },
-  reset: { word: "Back to its file", ask: () => null, done: "is as its file says" },
+  reset: { word: "Reset to its file", ask: () => null, done: "is reset to its file" },
 };
 /** What may be done with a pool now. */
 export function verbs(pool) {

@@ -29,7 +29,7 @@ export function ask(root, problem, done) {
     h(
       "div.note",
       { id: "how" },
-      h("p", "The hub prints an address with a token when it starts. Another token comes from:"),
+      h("p", "The hub prints an address with a token when it starts. To make another token:"),
       command("pilotage token new user"),
     ),
   );
@@ -59,9 +59,9 @@ async function check(secret) {
 }
 
 function kind(problem) {
-  if (problem instanceof api.Unreachable) return "The hub does not answer. Does it run?";
+  if (problem instanceof api.Unreachable) return "The hub does not answer. Is it running?";
   if (problem.status === 401) {
-    return "The hub does not know this token: it may have expired or been revoked, or a sign is missing.";
+    return "The hub does not accept this token: it has expired, was revoked, or is incomplete.";
   }
   return problem.hint ? `${problem.message}. ${problem.hint}` : problem.message;
 }

@@ -12,7 +12,7 @@ export function spark(samples, from, until) {
     preserveAspectRatio: "none",
   });
   if (!samples.length) {
-    svg.setAttribute("aria-label", "nothing is known yet");
+    svg.setAttribute("aria-label", "no data yet");
     return svg;
   }
   // What was seen last holds until now.

@@ -65,7 +65,7 @@ export function story(told) {
 
 /** Each try at running a job. */
 export function attempts(list) {
-  if (!list.length) return h("p.note", "It has not been tried yet.");
+  if (!list.length) return h("p.note", "It has not started yet.");
   const heads = [
     ["No.", ".n"],
     ["State", ""],

@@ -68,7 +68,7 @@ export function trouble(root, error) {
   if (error.name === "AbortError" || error.status === 401) return;
   const words =
     error instanceof Unreachable
-      ? "The hub does not answer. This view comes back with it."
+      ? "The hub does not answer. This view loads when it is back."
       : error.message;
   fill(
     root,
@@ -76,7 +76,7 @@ export function trouble(root, error) {
       "div.empty.bad",
       h("p", words),
       error.hint ? h("p", error.hint) : null,
-      h("p", h("a", { href: "#/" }, "To the overview")),
+      h("p", h("a", { href: "#/" }, "Go to the overview")),
     ),
   );
 }

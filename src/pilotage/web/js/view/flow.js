@@ -131,7 +131,7 @@ class FlowView {
     const focused = this.top.contains(document.activeElement);
     const may = flow.steer
       ? h("div.row", this.acts(flow))
-      : h("p.note", "Your token may look, but not change it.");
+      : h("p.note", "Your token may read, but not change it.");
     const facts = [`started ${clock(flow.created)}`, flow.owner && `by ${flow.owner}`, flow.tag];
     fill(
       this.top,
@@ -170,7 +170,7 @@ class FlowView {
       return flow.state === "cancelling" ? [] : [button("cancel", "Cancel", () => this.cancel())];
     return flow.state === "done"
       ? []
-      : [button("retry", "Run again from what failed", () => this.retry([]))];
+      : [button("retry", "Retry failed steps", () => this.retry([]))];
   }
 
   stepActs(step) {
@@ -178,22 +178,22 @@ class FlowView {
     return h(
       "button.plain",
       { type: "button", "data-act": "from", onclick: () => this.retry([step.name]) },
-      "Run again from here",
+      "Retry from here",
     );
   }
 
   async cancel() {
     const running = this.flow.rows.filter((step) => step.state === "running").length;
-    const lines = [`${count(running, "step")} under way will be ended at their sites.`];
+    const lines = [`${count(running, "step")} will be cancelled at their sites.`];
     if (await confirm(`Cancel flow ${this.id}?`, lines, "Cancel it"))
       await this.act("cancel", undefined, "is being cancelled");
   }
 
   async retry(steps) {
     const lines = steps.length
-      ? [`${steps[0]} and all that comes after it run again. What comes before stays.`]
-      : ["What failed or was cancelled runs again, and all after it. What is done stays."];
-    if (await confirm(`Run flow ${this.id} again?`, lines, "Run it again", "main"))
+      ? [`${steps[0]} and all steps after it run again. Earlier steps are kept.`]
+      : ["Failed and cancelled steps run again, and all steps after them. Finished steps are kept."];
+    if (await confirm(`Retry flow ${this.id}?`, lines, "Retry it", "main"))
       await this.act("retry", { steps }, "runs again");
   }
 

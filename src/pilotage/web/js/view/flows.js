@@ -31,7 +31,7 @@ class Flows {
     this.more = h(
       "button.plain",
       { type: "button", hidden: true, onclick: () => this.readOn().catch(complain) },
-      "Older ones",
+      "Older",
     );
     this.field = h("input", {
       type: "search",
@@ -147,9 +147,9 @@ class Flows {
   }
 
   nothing() {
-    if (this.state || this.field.value.trim()) return empty("No flow is like that.");
+    if (this.state || this.field.value.trim()) return empty("No flow matches.");
     return empty(
-      "No flows yet. A flow is a set of steps at one or more sites; each begins when what it needs is there.",
+      "No flows yet. A flow is a set of steps at one or more sites; each starts when its inputs are ready.",
       h("p", command("pilotage flow submit atlas.toml")),
     );
   }

@@ -199,9 +199,9 @@ class Jobs {
         this.fields.forEach((field) => (field.querySelector("input").value = ""));
         this.narrow({ state: "", search: "", name: "", owner: "", tag: "" });
       };
-      if (this.next) return empty(`No job from ${this.next} on is like this; older ones may be.`);
+      if (this.next) return empty(`No job from ${this.next} on matches; older ones may.`);
       return empty(
-        "No job is like this.",
+        "No job matches.",
         h("button.plain", { type: "button", onclick: clear }, "Show all jobs"),
       );
     }

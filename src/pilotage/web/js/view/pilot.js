@@ -56,7 +56,7 @@ function show(root, pilot) {
           ["Cores", `${number(pilot.used)} of ${number(pilot.cpus ?? node.cpus ?? 0)} in use`],
           ["Jobs", number(pilot.running)],
           ["Enrolled", pilot.enrolled && clock(pilot.enrolled)],
-          ["Heard of", pilot.seen && ago(pilot.seen)],
+          ["Last seen", pilot.seen && ago(pilot.seen)],
           ["Left", pilot.ended && clock(pilot.ended)],
           ["Asked", pilot.asked],
         ]),

@@ -26,8 +26,8 @@ export async function open(root, place, signal) {
 export async function act(pilot, verb) {
   const lines =
     verb === "stop"
-      ? ["It ends its jobs, which go back to the queue, and leaves."]
-      : ["It finishes the jobs that it has, takes no more, and leaves."];
+      ? ["Its jobs are stopped and queued again, and it leaves."]
+      : ["It finishes its jobs, takes no more, and leaves."];
   const name = verb === "stop" ? "Stop" : "Drain";
   if (!(await confirm(`${name} pilot ${pilot.name}?`, lines, `${name} it`))) return;
   try {
@@ -60,7 +60,7 @@ class Pilots {
       ["State", ""],
       ["Cores used", ".c-use"],
       ["Jobs", ".n"],
-      ["Heard of", ".wide"],
+      ["Last seen", ".wide"],
       ["Reason", ".c-reason"],
     ];
     this.table = h(
@@ -80,7 +80,7 @@ class Pilots {
           this.read().catch(complain);
         },
       }),
-      "Also those that are gone",
+      "Show pilots that have ended",
     );
     fill(
       root,

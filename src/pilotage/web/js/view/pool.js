@@ -22,8 +22,8 @@ const CORES = [
   { label: "on their way", colour: "s4", width: 1 },
 ];
 const USE = [
-  { label: "used %", colour: "s3" },
-  { label: "taken %", colour: "s1", dash: [6, 3] },
+  { label: "utilisation %", colour: "s3" },
+  { label: "allocation %", colour: "s1", dash: [6, 3] },
 ];
 const WAITING = [{ label: "cores that jobs wait for", colour: "s2", fill: 0.25 }];
 const KINDS = {
@@ -31,7 +31,7 @@ const KINDS = {
   linear: "COBalD’s linear controller",
   relative: "COBalD’s relative supply controller",
   stepwise: "COBalD’s stepwise controller",
-  outside: "somebody outside",
+  outside: "an external controller",
 };
 const HERE = "requested,submitted,booting,available,draining";
 /** Pilots that are looked through, and shown. */
@@ -74,8 +74,8 @@ class Pool {
       h("section.panel", h("div.head", h("h2", "Cores"), this.spans), boxes[0]),
       h(
         "div.split.even",
-        h("section.panel", h("h2", "How well they are used"), boxes[1]),
-        h("section.panel", h("h2", "What waits"), boxes[2]),
+        h("section.panel", h("h2", "Utilisation and allocation"), boxes[1]),
+        h("section.panel", h("h2", "Waiting jobs"), boxes[2]),
       ),
       h(
         "div.split.even",
@@ -85,7 +85,7 @@ class Pool {
     );
     this.plots = [
       chart(boxes[0], `Cores of pool ${name} over time`, CORES, signal),
-      chart(boxes[1], `How well pilots of pool ${name} are used, in percent`, USE, signal, 100),
+      chart(boxes[1], `Utilisation and allocation of pool ${name}, in percent`, USE, signal, 100),
       chart(boxes[2], `Cores that jobs wait for which pool ${name} could run`, WAITING, signal),
     ];
     const again = calm(2000, () => document.hidden || this.read().catch(complain));
@@ -103,7 +103,7 @@ class Pool {
       api.get("pilots", { state: HERE, limit: LOOKED }, this.signal),
     ]);
     const pool = found.pools.find((one) => one.name === this.name);
-    if (!pool) throw new Error(`There is no pool ${this.name} any more.`);
+    if (!pool) throw new Error(`The pool ${this.name} was removed.`);
     this.head(pool, found.steer);
     this.say(pool);
     this.list(pilots.filter((pilot) => pilot.pool === this.name));
@@ -126,7 +126,7 @@ class Pool {
         word(verb),
       ),
     );
-    const may = steer ? h("div.row", buttons) : h("p.note", "Your token may look, but not steer.");
+    const may = steer ? h("div.row", buttons) : h("p.note", "Your token may read, but not control pools.");
     fill(
       this.top,
       h(
@@ -155,7 +155,7 @@ class Pool {
   say(pool) {
     const said = pool.words.split("; ").filter((one) => one !== pool.trouble);
     const headline = pool.looked
-      ? `It shall have ${count(pool.demand, "core")}.`
+      ? `Its demand is ${count(pool.demand, "core")}.`
       : "It has not been checked yet.";
     fill(
       this.why,
@@ -174,17 +174,17 @@ class Pool {
       facts([
         ["Site", h("a", { href: to("sites") }, pool.site)],
         ["Decides", KINDS[pool.control] ?? pool.control],
-        ["Steered by", pool.steered],
+        ["Controlled by", pool.steered],
         [
           "Bounds",
           `from ${number(pool.minimum)} to ${count(pool.maximum, "core")}, ${number(pool.cpus)} each`,
         ],
         ["May wait", count(pool.pending, "pilot")],
         ["Asks first", pool.ask_above ? `above ${count(pool.ask_above, "core")}` : ""],
-        ["Set by hand", set.join(", ")],
+        ["Changed by command", set.join(", ")],
         [
           "Has",
-          `${count(pool.supply, "core")}; ${part(pool.utilisation)} used, ${part(pool.allocation)} taken`,
+          `${count(pool.supply, "core")}; ${part(pool.utilisation)} utilisation, ${part(pool.allocation)} allocation`,
         ],
         ["On their way", `${number(pool.queued)} wait at the site, ${number(pool.booting)} start`],
         ["Leave", pool.draining ? count(pool.draining, "core") : ""],

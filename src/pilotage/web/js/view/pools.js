@@ -24,8 +24,8 @@ const URGENT = [
   "backs off",
   "unheard",
   "paused",
-  "not looked after",
-  "steered",
+  "not controlled",
+  "controlled",
 ];
 /** States that need a person, in words. */
 const TROUBLES = {
@@ -64,7 +64,7 @@ class Pools {
       ["Demand", ".n"],
       ["Coming", ".n"],
       ["Waiting", ".n"],
-      ["Used, taken", ".n.c-use"],
+      ["Utilisation, allocation", ".n.c-use"],
       ["Why", ".c-why"],
     ];
     this.table = h(
@@ -126,7 +126,7 @@ class Pools {
     this.anew = false;
     this.table.hidden = !shown.length;
     this.field.hidden = this.pools.length < MANY;
-    const nobody = this.pools.length ? empty(`No pool is like “${this.field.value}”.`) : nothing();
+    const nobody = this.pools.length ? empty(`No pool matches “${this.field.value}”.`) : nothing();
     fill(this.none, shown.length ? null : nobody);
     words(this.tally, summary(this.pools));
     this.alarm();

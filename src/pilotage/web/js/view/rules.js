@@ -40,7 +40,7 @@ export async function open(root, _, signal) {
       rules.length
         ? table
         : empty(
-            "No rules yet. A rule is a few lines in a file in rules/, and it is live once that is saved.",
+            "No rules yet. Write a rule file in rules/; its rules are in force when it is saved.",
             command("pilotage rule add my-rules.toml"),
           ),
     );

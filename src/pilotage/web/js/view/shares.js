@@ -17,7 +17,7 @@ export async function open(root, _, signal) {
     const found = await api.get("shares", {}, signal);
     fill(
       lead,
-      `What was used counts half after ${duration(found.half_life)}. ` +
+      `Use of ${duration(found.half_life)} ago counts half. ` +
         "Owners below their fair share are served first.",
     );
     fill(
@@ -42,7 +42,7 @@ export function parts(shares) {
 }
 
 function list(shares) {
-  const heads = ["Owner", "Share of use, and what is due", "Running", "Queued", "Core time in all"];
+  const heads = ["Owner", "Share of use, and fair share", "Running", "Queued", "Core time in all"];
   return h(
     "table.shares.cards",
     h("caption.unseen", "Owners and their shares"),

@@ -15,7 +15,7 @@ const STEPS = [
   ["ready", "ready"],
   ["submitted", "in its queue"],
   ["running", "running"],
-  ["staging_out", "coming home"],
+  ["staging_out", "staging out"],
 ];
 const AGAIN_MS = 5000;
 const NEEDS = ["silent", "trouble", "not answering", "needs login", "bad file"];
@@ -83,7 +83,7 @@ function line(site, read) {
   const act = async () => {
     try {
       await api.post(`sites/${encodeURIComponent(site.name)}/${off ? "resume" : "drain"}`);
-      notice(`${site.name} ${off ? "is given work again" : "is given nothing more"}`);
+      notice(`${site.name} ${off ? "is resumed" : "is drained"}`);
       await read();
     } catch (error) {
       complain(error);
