@@ -1,6 +1,6 @@
 """What is known of each batch system: its name in files of sites, its variables, its adapter.
 
-The program at worker nodes has the variables in a table of its own, `node/systems.py`.
+The program at worker nodes has the variables in a table of its own, `node/discover/batch.py`.
 """
 
 from __future__ import annotations
