@@ -149,10 +149,10 @@ async def test_an_agent_hears_what_is_for_its_site_alone(pattern: str):
     lines = AgentLines()
     async with joined(lines) as (bus, _):
         line = await bus.line()
-        with pytest.raises(errors.Denied, match="the site kit alone"):
+        with pytest.raises(errors.Denied, match="the site kit only"):
             await line.ask("subscribe", id=1, pattern=pattern)
         # The connection stays, for all else that goes over it.
-        with pytest.raises(errors.Denied, match="the site kit alone"):
+        with pytest.raises(errors.Denied, match="the site kit only"):
             await line.ask("subscribe", id=1, pattern=pattern)
         assert not line.over
 
@@ -160,7 +160,7 @@ async def test_an_agent_hears_what_is_for_its_site_alone(pattern: str):
 async def test_an_agent_speaks_for_its_site_alone():
     lines = AgentLines()
     async with joined(lines) as (bus, _), lines.subscribe("**") as messages:
-        with pytest.raises(errors.Denied, match="the site kit alone"):
+        with pytest.raises(errors.Denied, match="the site kit only"):
             await bus.publish("heartbeat.other", b"{}")
         sent = asyncio.create_task(bus.publish("status.other", b"{}"))
         # Whose it is says the token: whoever reads it sees that.
