@@ -16,9 +16,9 @@ from pilotage.client.aio import AsyncClient, AsyncFuture
 from pilotage.client.file import File
 from pilotage.client.flow import AsyncFlowRun, FlowRun
 from pilotage.client.future import Future
-from pilotage.client.model import Ended
 from pilotage.client.options import Options
 from pilotage.client.sync import Client, Executor, connect
+from pilotage.job.model import Ended
 
 __all__ = [
     "AsyncClient",

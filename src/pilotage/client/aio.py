@@ -13,11 +13,11 @@ from pilotage.client import rest, where, work
 from pilotage.client.carrier import ClientConnection
 from pilotage.client.core import core
 from pilotage.client.future import tell, value
-from pilotage.client.model import CallRange, Delivery, Ended, Return, Ticket
+from pilotage.client.model import CallRange, Delivery, Return, Ticket
 from pilotage.client.options import Options, change
 from pilotage.client.where import Address
 from pilotage.job import machine
-from pilotage.job.model import JobSpec
+from pilotage.job.model import Ended, JobSpec
 
 T = TypeVar("T")
 _POLL_S = 0.2

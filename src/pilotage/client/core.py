@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.client.model import CallRange, Delivery, Ended, Parcel, Returns, Ticket
+from pilotage.client.model import CallRange, Delivery, Parcel, Returns, Ticket
 from pilotage.client.pace import SLOTS, WITHIN_S, CallQueue
 from pilotage.client.where import Address
-from pilotage.job.model import JobEnd
+from pilotage.job.model import Ended, JobEnd
 from pilotage.link import codec
 
 

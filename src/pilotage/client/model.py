@@ -47,19 +47,6 @@ class Returns(msgspec.Struct):
     left: dict[int, list[str]] = {}
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How a job ended."""
-
-    #: Its number.
-    job: int
-    #: `done`, `failed`, `cancelled` or `rejected`.
-    state: str
-    #: The reason as text.
-    reason: str = ""
-    #: What its function returned.
-    result: Any = None
-
-
 class Ticket:
     """A waiter for calls; its results are passed to the driver of the core."""
 

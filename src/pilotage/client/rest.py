@@ -55,7 +55,7 @@ class Session:
     """One connection for many questions; one thread at a time may ask."""
 
     def __init__(self, address: Address, patience: float) -> None:
-        """Connect at the first request; `timeout` is in seconds."""
+        """Connect at the first request; `patience` is in seconds."""
         self.address = address
         self._patience = patience
         self._context = address.context()

@@ -14,12 +14,12 @@ from pilotage.client import flow as flows
 from pilotage.client import rest, where, work
 from pilotage.client.core import core
 from pilotage.client.future import BatchFuture, Future
-from pilotage.client.model import CallRange, Ended
+from pilotage.client.model import CallRange
 from pilotage.client.options import Options, change
 from pilotage.client.pump import Pump
 from pilotage.client.where import Address
 from pilotage.job import machine
-from pilotage.job.model import JobSpec
+from pilotage.job.model import Ended, JobSpec
 
 T = TypeVar("T")
 _POLL_S = 0.2

@@ -356,13 +356,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
 
 
-class JobEnd(msgspec.Struct, frozen=True):
-    """The end of a job, as a hub reports it."""
+class Ended(msgspec.Struct, frozen=True):
+    """How a job ended."""
 
+    #: Its number.
     job: int
+    #: `done`, `failed`, `cancelled` or `rejected`.
     state: str
     #: The reason as text.
     reason: str = ""
+    #: What its function returned.
+    result: Any = None
+
+
+class JobEnd(Ended, frozen=True):
+    """The end of a job, as a hub reports it."""
+
     #: Its line in the journal.
     seq: int = 0
     #: What it returned; unset if it returned nothing.

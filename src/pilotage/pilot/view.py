@@ -20,8 +20,8 @@ OVER = (PilotState.DOWN, PilotState.FAILED, PilotState.LOST)
 _HINT = "`pilotage pilot ls --all` lists them"
 
 
-class PilotView(msgspec.Struct, frozen=True):
-    """A pilot as the store has it."""
+class PilotSummary(msgspec.Struct, frozen=True):
+    """A pilot in a list."""
 
     id: int
     name: str
@@ -29,7 +29,6 @@ class PilotView(msgspec.Struct, frozen=True):
     pool: str
     state: str
     reason: str
-    facts: NodeFacts | None
     enrolled: float
     seen: float
     ended: float | None
@@ -42,6 +41,13 @@ class PilotView(msgspec.Struct, frozen=True):
     #: not measured.
     busy: float | None = None
     resident: int | None = None
+
+
+class PilotView(PilotSummary, frozen=True, kw_only=True):
+    """A pilot as the store has it."""
+
+    #: What its node said of itself; nothing if it has not reported yet.
+    facts: NodeFacts | None
 
 
 def pilots(
@@ -57,7 +63,7 @@ def pilots(
     rows = db.rows(
         "pilot_list", states=text.dump([str(one) for one in chosen]), site=site, most=most
     )
-    return [_pilot(row) for row in reversed(rows)]
+    return [read_row(row) for row in reversed(rows)]
 
 
 def pilot(db: Db, number: int) -> PilotView:
@@ -65,7 +71,7 @@ def pilot(db: Db, number: int) -> PilotView:
     row = db.row("pilot_get", id=number)
     if row is None:
         raise errors.NotFound(f"there is no pilot {number}", hint=_HINT)
-    return _pilot((*row[:6], *row[7:16]))
+    return read_row((*row[:6], *row[7:16]))
 
 
 def jobs(db: Db, number: int) -> list[tuple[int, str]]:
@@ -106,12 +112,13 @@ def shares(db: Db, share: Share, now: float) -> list[OwnerUsage]:
     return sorted(rows, key=lambda one: one.owner)
 
 
-def _pilot(row: tuple[Any, ...]) -> PilotView:
-    return PilotView(*(*row[:6], _facts(row[6]), *row[7:]))
+def read_row(row: tuple[Any, ...]) -> PilotView:
+    """Read a row of the store."""
+    return PilotView(*row[:6], *row[7:], facts=read_facts(row[6]))
 
 
-def _facts(body: str) -> NodeFacts | None:
-    """Read what a node said of itself; one that has not come yet has said nothing."""
+def read_facts(body: str) -> NodeFacts | None:
+    """Read what a node said of itself; one that has not reported yet has said nothing."""
     try:
         return msgspec.convert(text.load(body or "null"), NodeFacts)
     except msgspec.ValidationError:

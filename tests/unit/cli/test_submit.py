@@ -9,7 +9,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.cli import directives, main, submit
 from pilotage.cli.submit import SubmitOptions
-from pilotage.job.model import Command, Limit, Notebook, Python, Script
+from pilotage.job.model import Command, JobSpec, Limit, Notebook, Python, Script
 from pilotage.match import submission
 
 
@@ -164,3 +164,14 @@ def test_directives_that_make_no_sense_name_their_line(line):
 )
 def test_options_of_the_command_are_not_ours(words, shielded):
     assert main._shielded(words) == shielded
+
+
+def test_values_go_to_the_fields_of_their_names_wherever_these_are():
+    made = JobSpec(Command(("true",)), "x").changed(
+        {"cpus": 4, "nodes": 2, "site": "kit", "name": "y"}
+    )
+    assert (made.resources.cpus, made.allocation.nodes) == (4, 2)
+    assert (made.site, made.name) == ("kit", "y")
+    assert made.changed({}) == made
+    with pytest.raises(TypeError):
+        made.changed({"colour": "red"})

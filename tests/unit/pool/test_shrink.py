@@ -14,7 +14,7 @@ def pilot(number: int, state: str = "available", running: int = 0, cpus: int = 4
         host="n", work="/w", cpus=cpus, memory=1
     )  # fmt: skip
     return PilotView(
-        number, "p", "s", "burst", state, "", facts, 0.0, 0.0, None, running, running, ""
+        number, "p", "s", "burst", state, "", 0.0, 0.0, None, running, running, "", facts=facts
     )
 
 

@@ -14,6 +14,7 @@ from pilotage.job.model import Attempt, Binding, JobEnd, JobSpec
 from pilotage.match.share import OwnerUsage
 from pilotage.match.where import JobPlace
 from pilotage.pilot.model import NodeFacts
+from pilotage.pilot.view import PilotSummary
 from pilotage.pool.view import PoolSample, PoolView
 from pilotage.result.story import Child, Moment
 from pilotage.status.sites import SiteStatus
@@ -257,28 +258,13 @@ class PoolSamples(msgspec.Struct, frozen=True):
     samples: list[PoolSample]
 
 
-class PilotRow(msgspec.Struct, frozen=True):
-    """A pilot in a list."""
+class PilotRow(PilotSummary, frozen=True, kw_only=True):
+    """A pilot in a list, and what its node has."""
 
-    id: int
-    name: str
-    site: str
-    pool: str
-    state: str
-    reason: str
     host: str
     cpus: int
     memory: int
     gpus: int
-    enrolled: float
-    seen: float
-    ended: float | None
-    running: int
-    used: int
-    asked: str
-    #: How busy payloads keep the cores that they have, and their bytes of memory, if measured.
-    busy: float | None
-    resident: int | None
 
 
 class Pilots(msgspec.Struct, frozen=True):
@@ -296,7 +282,7 @@ class PilotJob(msgspec.Struct, frozen=True):
     state: str
 
 
-class PilotSheet(PilotRow, frozen=True):
+class PilotSheet(PilotRow, frozen=True, kw_only=True):
     """All about a pilot."""
 
     facts: NodeFacts | None

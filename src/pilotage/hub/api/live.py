@@ -257,7 +257,7 @@ def after(db: Db, tag: str, line: int) -> answers.EndPage:
     until = min(last, line + _WINDOW)
     rows = db.rows("api_ends", after=line, until=until, tag=tag, most=_MOST)
     found = [
-        JobEnd(job, state, reason, seq, None if body is None else text.load(body))
+        JobEnd(job, state, reason, None if body is None else text.load(body), seq)
         for seq, job, state, reason, body in rows
     ]
     return answers.EndPage(found, found[-1].seq if len(found) == _MOST else max(line, until))

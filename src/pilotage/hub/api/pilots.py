@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from pilotage.base import errors, text, units
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
 from pilotage.match import share as usage
-from pilotage.pilot.model import NodeFacts
+from pilotage.pilot import view
+from pilotage.pilot.view import PilotSummary, PilotView
 from pilotage.project import settings
 from pilotage.store import Db
 
@@ -21,30 +21,24 @@ _MOST_JOBS = 1000
 _MOST_SAMPLES = 20_000
 
 
-def row(facts: tuple[Any, ...]) -> answers.PilotRow:
+def row(found: tuple[Any, ...]) -> answers.PilotRow:
     """Read a row of the store."""
-    return answers.PilotRow(*_fields(facts))
+    return answers.PilotRow(**_fields(view.read_row(found)))
 
 
-def _fields(facts: tuple[Any, ...]) -> tuple[Any, ...]:
-    number, name, site, pool, state, reason, body, *rest = facts
-    node = _node(body)
-    has = (node.host, node.cpus, node.memory, len(node.gpus)) if node else ("", 0, 0, 0)
-    return (number, name, site, pool, state, reason, *has, *rest)
-
-
-def _node(body: str) -> NodeFacts | None:
-    """Read the facts of a node; None if it has not reported yet."""
-    try:
-        return msgspec.convert(text.load(body or "null"), NodeFacts)
-    except msgspec.ValidationError:
-        return None
+def _fields(one: PilotView) -> dict[str, Any]:
+    node = one.facts
+    host, cpus, memory, gpus = (
+        (node.host, node.cpus, node.memory, len(node.gpus)) if node else ("", 0, 0, 0)
+    )
+    same = {name: getattr(one, name) for name in PilotSummary.__struct_fields__}
+    return same | {"host": host, "cpus": cpus, "memory": memory, "gpus": gpus}
 
 
 def cores(db: Db) -> tuple[int, int]:
     """Add up the cores of all pilots, and those in use."""
     rows = db.rows("api_pilot_facts")
-    nodes = (_node(body) for body, _ in rows)
+    nodes = (view.read_facts(body) for body, _ in rows)
     return sum(node.cpus for node in nodes if node), sum(used for _, used in rows)
 
 
@@ -67,7 +61,8 @@ def show(db: Db, call: ApiCall) -> answers.PilotSheet:
         raise _missing(number)
     jobs = db.rows("api_pilot_jobs", holder=f"pilot:{number}", most=_MOST_JOBS)
     held = [answers.PilotJob(*one) for one in jobs]
-    return answers.PilotSheet(*(*_fields(rows[0]), _node(rows[0][6]), held))
+    one = view.read_row(rows[0])
+    return answers.PilotSheet(**_fields(one), facts=one.facts, jobs=held)
 
 
 def _missing(number: int) -> errors.NotFound:
