@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-all soak check bench docs lock clean
+.PHONY: help demo test test-all soak check walks bench docs lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,8 +46,11 @@ soak: $(VENV)/.dev  ## repetition: hundreds of kills and bursts; NAME= chooses; 
 	@[ "$$(id -u)" -ne 0 ] || $(BIN)/python -m testbed prepare
 	@$(call pytest,soak) $(if $(NAME),-k $(NAME))
 
-check: $(VENV)/.dev  ## format, lint, types, imports, bounds; prints our sizes beside our peers'
+check: $(VENV)/.dev  ## format, lint, types, imports, bounds, walks; our sizes beside our peers'
 	@tools/check $(BIN) $(TYPED)
+
+walks: $(VENV)/.dev  ## the modules that four pieces of work enter; -v in ARGS= names functions
+	@$(BIN)/python tools/walk.py $(ARGS)
 
 bench: $(VENV)/.dev  ## one benchmark: make bench NAME=rules
 	@$(BIN)/python -m bench $(NAME) $(ARGS)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .systems import PREFIXES
+from .discover.batch import PREFIXES
 
 _WORDS = 2000
 _GLANCE_S = 0.01

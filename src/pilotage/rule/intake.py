@@ -17,7 +17,7 @@ from pilotage.event.file.model import UNFINISHED, FileBatch
 from pilotage.event.model import Event, EventKind, FileVersion
 from pilotage.job.model import State
 from pilotage.rule import firing
-from pilotage.rule.model import FilePattern, Rule
+from pilotage.rule.model import FilePattern, JobPattern, Rule
 from pilotage.rule.pattern import Index
 from pilotage.store import Db, Writer
 
@@ -56,6 +56,8 @@ class Intake:
         self._room = threading.BoundedSemaphore(_IN_FLIGHT)
         self._index = Index(())
         self._ready: dict[str, firing.PreparedRule] = {}
+        #: Whether a rule waits for ends of jobs.
+        self.follows_ends = False
         self._pacer = firing.Pacer()
         self._repeats = firing.Repeats()
         self._counting = threading.Lock()
@@ -155,6 +157,7 @@ class Intake:
         """Replace the rules in force."""
         live = [rule for rule in rules if rule.enabled]
         ready = {rule.name: firing.PreparedRule(rule, specs[rule.name], base) for rule in live}
+        self.follows_ends = any(isinstance(rule.pattern, JobPattern) for rule in live)
         with self._lock:
             self._index = Index(live)
             self._ready = ready

@@ -257,7 +257,7 @@ class Index:
     def find(self, directory: str, name: str) -> Sequence[Found]:
         """Return the file rules that a path matches, in their order, with what they captured.
 
-        Only the path is looked at: `hub.firing` looks at the rest.
+        Only the path is looked at: `rule.firing` looks at the rest.
         """
         known = self._known.get(directory)
         if known is None:

@@ -444,8 +444,7 @@ class EndEvents:
         """Follow the journal until cancelled."""
         while True:
             await self._bell.wait()
-            wanted = any(isinstance(one.pattern, JobPattern) for one in self._intake.rules.values())
-            while wanted and await self._step():
+            while self._intake.follows_ends and await self._step():
                 pass
             self.idle = True
 

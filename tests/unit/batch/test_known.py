@@ -12,7 +12,7 @@ from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.batch.system import known, plugin
 from pilotage.batch.system.model import BatchItem, Output, Phase
-from pilotage.node import systems
+from pilotage.node.discover import batch as systems
 from pilotage.testing.batch.words import KEY, ORDER
 
 PLUGIN = """

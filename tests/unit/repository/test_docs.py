@@ -7,6 +7,7 @@ import functools
 import importlib
 import posixpath
 import re
+import runpy
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -442,6 +443,16 @@ def test_the_page_of_benchmarks_has_all_headlines_and_all_goals_that_are_missed(
     saved = [msgspec.json.decode(file.read_bytes()) for file in figures.FOLDER.glob("*.json")]
     lost = [one["name"] for run in saved for one in run["figures"] if one["met"] is False]
     assert [name for name in lost if f"| {name} |" not in text] == []
+
+
+def test_the_walks_of_the_page_on_the_design_have_the_figures_of_the_tool():
+    text = (ROOT / "docs" / "design.md").read_text()
+    tool = runpy.run_path(str(ROOT / "tools" / "walk.py"))
+    for name, title in tool["TITLES"].items():
+        found = text.partition(f"### {title[0].upper()}{title[1:]}\n")[2].partition("\n###")[0]
+        figures = [f"{role} {most}" for role, most in tool["BOUNDS"][name].items() if role != "hub"]
+        assert [one for one in figures if one not in found] == [], title
+        assert re.search(rf"hub\b.* {tool['BOUNDS'][name]['hub']}\b", found), title
 
 
 def test_every_file_that_the_page_on_the_design_names_exists():

@@ -1,6 +1,6 @@
 """Table of batch systems: names in site files, variables, and adapters.
 
-The program at worker nodes has the variables in a table of its own, `node/systems.py`.
+The program at worker nodes has the variables in a table of its own, `node/discover/batch.py`.
 """
 
 from __future__ import annotations

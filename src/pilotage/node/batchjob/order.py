@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..systems import PREFIXES, SYSTEMS
+from ..discover.batch import PREFIXES, SYSTEMS
 
 #: What looks like a secret is not passed on, unless a launcher of parallel jobs needs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|JWT|API_?KEY", re.IGNORECASE)

@@ -1,11 +1,13 @@
-"""Facts of the batch job that the pilot runs in, from its environment."""
+"""Facts of the batch job that a program runs in, from the variables that batch systems set.
+
+The hub has the same variables in `batch/system/known.py`; a test compares them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-
-from ..systems import SYSTEMS
+from typing import NamedTuple
 
 _MEBI = 1 << 20
 
@@ -13,6 +15,34 @@ _MEBI = 1 << 20
 _CPUS = ("SLURM_CPUS_ON_NODE", "PBS_NCPUS", "NCPUS", "NSLOTS", "LSB_DJOB_NUMPROC")
 #: Folders that a batch system made for the job alone, the best first.
 _SCRATCH = ("_CONDOR_SCRATCH_DIR", "SLURM_TMPDIR", "PBS_JOBDIR", "TMPDIR")
+
+
+class System(NamedTuple):
+    """One batch system."""
+
+    name: str
+    #: The variable that holds the id of the job.
+    job: str
+    #: Prefixes of its variables.
+    prefixes: tuple[str, ...]
+    #: Variables that number the jobs of an array, each with the number of the first one.
+    indices: tuple[tuple[str, int], ...] = ()
+
+
+#: In the order in which they are looked for: the variable of the last is a common word.
+SYSTEMS = (
+    System(
+        "slurm", "SLURM_JOB_ID", ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_"),
+        (("SLURM_ARRAY_TASK_ID", 0),),
+    ),
+    System("pbs", "PBS_JOBID", ("PBS_",), (("PBS_ARRAY_INDEX", 0), ("PBS_ARRAYID", 0))),
+    System("lsf", "LSB_JOBID", ("LSB_", "LSF_"), (("LSB_JOBINDEX", 1),)),
+    System("htcondor", "_CONDOR_JOB_AD", ("_CONDOR_",)),
+    System("flux", "FLUX_JOB_ID", ("FLUX_",)),
+    System("oar", "OAR_JOB_ID", ("OAR_",)),
+    System("gridengine", "JOB_ID", ("SGE_",), (("SGE_TASK_ID", 1),)),
+)  # fmt: skip
+PREFIXES = tuple(prefix for system in SYSTEMS for prefix in system.prefixes)
 
 
 def job(env: Mapping[str, str]) -> str:
