@@ -125,7 +125,7 @@ def test_a_node_that_eats_jobs_and_a_silent_one_are_named(shell, tmp_path):
         shell("submit", "--cpus", "16", "true")
         told = (
             "1 offer that would do is kept from work: hole: 9 of 9 failed",
-            "1 offer that would do is silent: the last word came 10 m",
+            "1 offer that would do is silent: the last report came 10 m",
         )
         wait_for(lambda: _says(shell, told), 60)
 

@@ -41,7 +41,7 @@ async def test_a_demand_is_stored_and_shown(hub):
         assert (await admin.put(DEMAND, json=body)).json() == {"demand": 5.5, "words": ""}
         found = (await admin.get("/api/v1/pools/burst")).json()
         assert (found["asked"], found["by"], found["control"]) == (5.5, "anna@desk", "outside")
-        assert found["steered"].startswith("anna@desk wants 5.5 cores, heard of ")
+        assert found["steered"].startswith("anna@desk wants 5.5 cores, last seen ")
         taken = (await admin.put(DEMAND, json=body | {"demand": 99, "by": "bert"})).json()
         assert taken["demand"] == 8
         assert "anna@desk asks too" in taken["words"]

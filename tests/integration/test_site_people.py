@@ -137,7 +137,7 @@ def test_a_site_whose_folder_was_changed_keeps_what_is_there(
     after = before.replace(str(farm.folder), str(tmp_path / "elsewhere"))
     (farm.root / "sites" / f"{SITE}.toml").write_text(after)
     with farm.up():
-        moved = "is not at the site any more"
+        moved = "is no longer at the site"
         farm.wait(lambda: moved in str(farm.site()["trouble"]), passing=1.0)
     assert {job.state for job in farm.jobs().values()} == {State.RUNNING}
     (farm.root / "sites" / f"{SITE}.toml").write_text(before)

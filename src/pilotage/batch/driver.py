@@ -543,8 +543,8 @@ class SubmissionDriver:
     def _elsewhere(self, one: Submission) -> None:
         """Report that a submission is not at this site: the settings of the site have changed."""
         words = (
-            f"{one.root}/s/{one.key} is not at the site any more: was its file changed while jobs "
-            "were there? They go on if it is put back"
+            f"{one.root}/s/{one.key} is no longer at the site: was its file changed while jobs "
+            "were there? They continue if it is restored"
         )
         self.note_trouble(one.key, words)
         self._owner(one).said(one, words)

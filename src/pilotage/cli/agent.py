@@ -163,7 +163,7 @@ def drain(
     folder: _Folder = None,
     /,
     *,
-    reason: Annotated[str, Parameter(help="Why, for those whose jobs wait.")] = "",
+    reason: Annotated[str, Parameter(help="The reason, shown to users whose jobs wait.")] = "",
     at: Common = HERE,
 ) -> Answer:
     """Drain the agent: it accepts no more jobs; present jobs continue."""

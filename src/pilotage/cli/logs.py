@@ -74,7 +74,7 @@ def _one(
     if not os.path.isdir(tried.dir):
         flow = tried.starter.removeprefix("flow:")
         if flow != tried.starter:
-            steps = f"`pilotage flow show {flow}` has its steps, whose jobs wrote something"
+            steps = f"`pilotage flow show {flow}` shows its steps; their jobs have output"
             return Answer(
                 _data(job, tried.number, name, b""),
                 notes=(f"job {number} is flow {flow}: {steps}",),

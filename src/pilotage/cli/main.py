@@ -47,7 +47,7 @@ def _ours(message: str) -> str:
     message = message.strip().rstrip(".").replace('"', "`")
     if message.startswith("Unused Tokens: "):
         words = re.findall(r"'([^']*)'", message)
-        return "more words than the command takes: " + " ".join(f"`{word}`" for word in words)
+        return "more arguments than the command takes: " + " ".join(f"`{word}`" for word in words)
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 

@@ -218,7 +218,7 @@ def _ask(name: str, at: Common, *, pause: bool) -> Answer:
         with project.db.transaction():
             view.ask(project.db, project.root, name, pause=pause)
         idle = not project.running()
-    said = f"{name} {'stays as it is' if pause else 'goes on'}"
+    said = f"{name} {'is paused' if pause else 'is resumed'}"
     return Answer({"pool": name, "paused": pause}, (said,), (name,), _idle(idle))
 
 

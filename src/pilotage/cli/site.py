@@ -61,13 +61,13 @@ def facts(one: EdgeSite) -> dict[str, str]:
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
     days = one.certificate_days
     return {
-        "heard": f"{formatting.clock(one.heard)}; each {units.for_people(one.interval)}",
+        "last seen": f"{formatting.clock(one.heard)}; each {units.for_people(one.interval)}",
         "agent": f"Pilotage {one.version}, epoch {one.epoch}, up for {units.for_people(one.age)}",
-        "speaks as": one.speaker,
+        "user": one.speaker,
         "all jobs": jobs or "none",
         "apps": ", ".join(one.applications),
         "to be sent": formatting.count(one.outbox, "status message") if one.outbox else "",
-        "papers": "" if days is None else _papers(days),
+        "certificate": "" if days is None else _papers(days),
         "disk": f"{units.bytes_for_people(one.disk_free)} free",
     }
 
@@ -202,7 +202,7 @@ def find(sites: Iterable[SiteStatus], name: str) -> SiteStatus:
     return known[name]
 
 
-_Reason = Annotated[str, Parameter(help="Why, for those whose jobs wait.")]
+_Reason = Annotated[str, Parameter(help="The reason, shown to users whose jobs wait.")]
 
 
 @app.command

@@ -69,7 +69,7 @@ def spool(folder: Path, body: bytes, name: str) -> Path:
     except OSError as error:
         raise errors.StoreUnavailable(
             f"cannot keep a message in {folder}: {error.strerror}",
-            hint="see whether the folder is there, may be written to, and has room",
+            hint="check that the folder exists, may be written to, and has free space",
         ) from error
     return path
 

@@ -82,7 +82,7 @@ def words(told: Told | None, silence: float, now: float) -> str:
     if told is None:
         return unheard(None, silence, now)
     heard = units.for_people(max(0.0, now - told.at))
-    said = f"{told.by} wants {_cores(told)}, heard of {heard} ago"
+    said = f"{told.by} wants {_cores(told)}, last seen {heard} ago"
     rival = told.rival(silence, now)
     return f"{said}; {rival}" if rival else said
 

@@ -110,7 +110,7 @@ class _Judge:
         if words := self._holes.get(place.node):
             return BLOCKED, f"{place.node}: {words}"
         if self.running and silence > self._patience:
-            return SILENT, f"the last word came {units.for_people(silence)} ago"
+            return SILENT, f"the last report came {units.for_people(silence)} ago"
         if words := self.drained.get(place.site):
             return DRAINING, words
         if place.number in self._kept:

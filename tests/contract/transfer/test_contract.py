@@ -86,7 +86,7 @@ async def test_a_source_that_is_missing_is_not_found(place, tmp_path):
 async def test_a_destination_that_exists_is_kept_unless_it_may_be_replaced(place, tmp_path):
     place.put({"a": b"theirs", "b": b"b"})
     local(tmp_path, {"a": b"mine, longer"})
-    with pytest.raises(errors.Conflict, match="is there already"):
+    with pytest.raises(errors.Conflict, match="exists already"):
         await place.courier().fetch(f"{place.url}/", str(tmp_path))
     assert tree(tmp_path) == {"a": b"mine, longer"}
     await place.courier().fetch(f"{place.url}/", str(tmp_path), replace=True)

@@ -176,7 +176,7 @@ def text(name: str, pool: Pool) -> str:
     pilot = msgspec.to_builtins(pool.pilot)
     told = {key: value for key, value in pilot.items() if value != getattr(PilotRequest(), key)}
     lines = [
-        f"# Pool {name}: steered by `pilotage pool run`, as COBalD would.",
+        f"# Pool {name}: controlled by `pilotage pool run`, as by COBalD.",
         f"site = {_toml(pool.site)}", f"maximum = {pool.maximum}", f"about = {_toml(pool.about)}",
         "", "[pilot]", *(f"{key} = {_toml(value)}" for key, value in told.items()),
         "", "[control]", 'kind = "outside"', "",

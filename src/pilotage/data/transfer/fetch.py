@@ -164,7 +164,7 @@ def _prepare(
             case FileAction.CONFLICT if not replace:
                 where = text.show(os.path.join(target, item.name))
                 raise errors.Conflict(
-                    f"{where} is there already, and is not what is at {found.base}",
+                    f"{where} exists already, and differs from {found.base}",
                     hint="fetch into another folder, or allow it to be replaced",
                 )
             case _ if known and item.sha256 and known.take(item, paths.inside(target, item.name)):

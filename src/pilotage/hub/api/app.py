@@ -183,7 +183,7 @@ class Api:
         def site() -> str:
             grant = self._grant(request, TokenScope.AGENT)
             if not grant.lasting:
-                raise http_errors.NoToken("this token enrols an agent, whose key it is not")
+                raise http_errors.NoToken("this token enrols an agent and cannot be used here")
             return grant.site
 
         return await data.answer(request, site)

@@ -110,7 +110,7 @@ class Live:
         try:
             await self._tell_news()
         except Exception:  # noqa: BLE001 - work goes on, also when it cannot be shown
-            _log.exception("cannot tell what is new")
+            _log.exception("cannot determine what is new")
 
     async def _tell_news(self) -> None:
         last = int(await self.readers.ask(lambda db: db.value("journal_last")))

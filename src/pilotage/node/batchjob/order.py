@@ -83,7 +83,7 @@ def index(env: Mapping[str, str], count: int) -> int:
             number = int(value) - first
             break
     else:
-        raise OrderError(f"no variable tells which of {count} items this is")
+        raise OrderError(f"no variable says which of {count} items this is")
     if number >= count:
         raise OrderError(f"there are {count} items, and {name} is {value}")
     return number

@@ -119,7 +119,7 @@ _Asked = Mapping[str, Any]
 def main(words: Sequence[str]) -> int:
     """Serve the hub until it goes."""
     if len(words) != 1:
-        sys.stderr.write("usage: hand ROOT\n")
+        sys.stderr.write("usage: login ROOT\n")
         return _USAGE
     os.umask(0o077)
     talk = _take_streams()
