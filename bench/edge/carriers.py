@@ -38,7 +38,7 @@ Ask = tuple[Bed, Callable[[], None]]
 _TIMES = 1.1
 #: At most so many times as long as a submission to the same site.
 _RULE_TIMES = 1.4
-#: Bytes of a file that is too large for a message.
+#: Bytes of a file that goes with a message only while few jobs are at the site.
 _LARGE = 100_000
 _RULES = """
 [rule.{name}]
@@ -192,5 +192,5 @@ def figures(found: Found) -> Iterator[Figure]:
     yield figure(
         f"submission with {_LARGE // 1000} kB to a site with an agent, beside one without data",
         "times", [one / other for one, other in pairs], goal=Goal(_RULE_TIMES),
-        note="too large for a message: it is published at a transfer server, and fetched",
+        note="it goes with the message, as few jobs are at the site",
     )  # fmt: skip

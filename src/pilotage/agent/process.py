@@ -33,6 +33,7 @@ from pilotage.base.backoff import Backoff
 from pilotage.base.supervise import Supervisor
 from pilotage.batch import files
 from pilotage.batch import records as sites
+from pilotage.bus.fields import MOST_CARRIED
 from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
 from pilotage.edge.order import PILOT
@@ -274,5 +275,5 @@ class Agent:
             counts=records.counts(self._reader, user),
             outbox=self._carriers.waiting(settings.carrier), certificate_days=days, disk_free=disk,
             scheduler=self._work.scheduler(now), applications=names,
-            carries=carries, rules=rules,
+            carries=carries, carried=MOST_CARRIED, rules=rules,
         )  # fmt: skip

@@ -40,11 +40,16 @@ Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
 Email = Annotated[
     str, Meta(pattern=r"^([^\s@\x00-\x1f\x7f,;<>]{1,64}@[A-Za-z0-9.-]{1,255})?$(?!\n)")
 ]  # fmt: skip
-#: Bytes of one stream of a job that a status carries, and of a file that a job carries; and the
-#: same in base64.
+#: Bytes of one stream of a job that a status carries, and the same in base64.
 MOST_LOG = 32_768
 Bytes = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9+/]*={0,2}$(?!\n)", max_length=MOST_LOG * 4 // 3 + 4)
+]  # fmt: skip
+#: Bytes of files that the message of a job carries, and such a file in base64. An agent that does
+#: not report its own limit has that of `MOST_LOG`.
+MOST_CARRIED = 131_072
+Content = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9+/]*={0,2}$(?!\n)", max_length=MOST_CARRIED * 4 // 3 + 4)
 ]  # fmt: skip
 #: Bytes of each stream of a job that a hub brings while the job runs.
 MOST_FOLLOWED = 10 << 20

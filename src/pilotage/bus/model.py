@@ -15,8 +15,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pilotage.bus.fields import (
     LARGEST_INT,
+    MOST_LOG,
     Below,
     Bytes,
+    Content,
     Count,
     Digest,
     Email,
@@ -81,7 +83,7 @@ class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     #: Its SHA-256, if the sender knows it; of a folder, the digest of its manifest.
     sha256: Digest = ""
     #: Content of a small file in base64, instead of a URL; heartbeats list who allows that.
-    content: Bytes | UnsetType = UNSET
+    content: Content | UnsetType = UNSET
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -436,6 +438,8 @@ class Heartbeat(Body, frozen=True, kw_only=True):
     applications: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
     #: Those of them whose jobs may carry small inputs in their messages.
     carries: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    #: Bytes of such inputs that one message may carry.
+    carried: Whole = MOST_LOG
     #: A digest of the rules for jobs: after a change the site may accept jobs that it refused.
     rules: MaybeWord = ""
 

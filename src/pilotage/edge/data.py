@@ -17,7 +17,6 @@ import anyio
 from anyio.to_thread import run_sync
 
 from pilotage.base import durable, errors, text
-from pilotage.bus.fields import MOST_LOG as MOST_CARRIED
 from pilotage.bus.model import Input
 from pilotage.edge import handoff, reach, records
 from pilotage.edge.handoff import HUB, InputPiece
@@ -55,13 +54,13 @@ class EdgeData:
         self._uses: dict[tuple[int, int], set[str]] = {}
 
     async def publish(
-        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str, *, carries: bool
+        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str, *, carried: int
     ) -> tuple[Input, ...]:
         """Put files of the project where a site can fetch them; each has its path there.
 
-        Small ones go with the message if that `carries` such.
+        Small ones go with the message, up to so many bytes as are `carried` by it.
         """
-        found = await run_sync(self._carried, paths) if carries else {}
+        found = await run_sync(self._small, paths, carried) if carried else {}
         if len(found) < len(paths) and not self._stores.reaches(site):
             raise errors.UsageError(NOWHERE)
         uses = self._uses.setdefault(attempt, set())
@@ -75,9 +74,9 @@ class EdgeData:
             found[path] = Input(url=url, path=there, sha256=piece.sha256)
         return tuple(found.values())
 
-    def _carried(self, paths: Mapping[str, str]) -> dict[str, Input]:
+    def _small(self, paths: Mapping[str, str], left: int) -> dict[str, Input]:
         """Read small files that go with the message, up to its limit."""
-        found, left = {}, MOST_CARRIED
+        found = {}
         for path, there in paths.items():
             body = self._publisher.small(path.removeprefix(f"{self._root}/"), left)
             if body is not None:

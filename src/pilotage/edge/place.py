@@ -20,6 +20,7 @@ from pilotage.base.supervise import Background
 from pilotage.batch import job as guest
 from pilotage.batch import records as sites
 from pilotage.batch.job import BatchJob
+from pilotage.bus.fields import MOST_CARRIED, MOST_LOG
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Input
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Handoff, HubIdentity, RemoteJob
@@ -44,6 +45,8 @@ _ANY = 1 << 40
 _BLINK_S = 0.02
 #: Seconds before data is tried again that could not be sent or brought home.
 _AGAIN_S = 5.0
+#: Jobs at a site up to which their messages may carry more than 32 KiB of inputs.
+_FEW = 100
 #: What a site calls the cause of a failure, and what it is here.
 _CAUSES = {
     "exit": Cause.EXIT, "signal": Cause.SIGNAL, "timeout": Cause.TIMEOUT, "memory": Cause.MEMORY,
@@ -71,17 +74,19 @@ class SiteFacts(msgspec.Struct, frozen=True):
     rules: tuple[str, ...] = ()
     #: Applications whose jobs may carry small inputs in their messages.
     carries: frozenset[str] = frozenset()
+    #: Bytes of such inputs that one message may carry.
+    carried: int = MOST_LOG
 
 
 class SiteData(Protocol):
     """Carries data between this hub and sites that fetch and send it by URL."""
 
     async def publish(
-        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str, *, carries: bool
+        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str, *, carried: int
     ) -> tuple[Input, ...]:  # fmt: skip
         """Put files of the project where a site can fetch them; each has its path there.
 
-        Small ones go with the message if that `carries` such.
+        Small ones go with the message, up to so many bytes as are `carried` by it.
         """
         ...
 
@@ -350,12 +355,20 @@ class EdgePlace:
         wanted = await anyio.to_thread.run_sync(guest.wanted, one)
         if wanted:
             paths = {path: guest.relative(path, one.base) for path in wanted}
-            carries = there.application in self._facts.carries
-            inputs = await self._data.publish(one.attempt, paths, self.name, carries=carries)
+            carried = self._carried(there.application)
+            inputs = await self._data.publish(one.attempt, paths, self.name, carried=carried)
         if not there.outputs:
             return Handoff(inputs=inputs)
         write, read = self._data.folder(*one.attempt, self.name)
         return Handoff(inputs=inputs, outputs=message.outputs(there, write), place=read)
+
+    def _carried(self, application: str) -> int:
+        """Return how many bytes of inputs a message may carry."""
+        if application not in self._facts.carries:
+            return 0
+        # Messages are kept by hub, broker and agent until their jobs run: many must be small.
+        most = MOST_CARRIED if len(self._held) <= _FEW else MOST_LOG
+        return min(self._facts.carried, most)
 
     def _write(
         self, db: Db, one: BatchJob, local: Mapping[str, str], data: Handoff, body: bytes

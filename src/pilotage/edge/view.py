@@ -77,6 +77,8 @@ class EdgeSite(msgspec.Struct, frozen=True, kw_only=True):
     rules: str
     #: Those of them whose jobs may carry small inputs in their messages.
     carries: tuple[str, ...]
+    #: Bytes of such inputs that one message may carry.
+    carried: int
     #: Jobs there by state.
     jobs: dict[str, int]
     #: Status messages that wait to be sent.
@@ -240,7 +242,7 @@ def _edge(one: SiteRecord, broker: BrokerView, now: float) -> EdgeSite:
         warned=known and health.warned(beat, age), draining=beat.draining, drain=beat.drain,
         since=one.since, heard=one.heard, speaker=one.speaker, ported=one.ported,
         batch=beat.scheduler.batch, scheduler=beat.scheduler, applications=beat.applications,
-        rules=beat.rules, carries=beat.carries,
+        rules=beat.rules, carries=beat.carries, carried=beat.carried,
         jobs={str(word): count for word, count in beat.counts.items()}, outbox=beat.outbox,
         certificate_days=None if left is None else round(left, 2),
         disk_free=beat.disk_free, version=beat.version, epoch=beat.epoch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -67,17 +67,18 @@ def make_orders(db: Db, tasks: Sequence[int], now: float) -> Iterator[TaskOrder]
     """
     facts = {row[0]: row for row in db.rows("flow_tasks_facts", tasks=text.dump(tasks))}
     head = functools.cache(functools.partial(records.head, db))
-    step = functools.cache(functools.partial(records.step, db))
+    step = functools.cache(functools.partial(_templates, db))
     for task in tasks:
         if task in facts:
             _, flow, name, *rest = facts[task]
-            order = _order(db, task, head(flow), name, step(flow, name), rest, now)
+            order = _order(db, task, head(flow), name, *step(flow, name), rest, now)
             if order is not None:
                 yield order
 
 
 def _order(
-    db: Db, task: int, head: FlowHead, name: str, definition: Step, facts: list[Any], now: float
+    db: Db, task: int, head: FlowHead, name: str, definition: Step, templates: Sequence[str],
+    facts: list[Any], now: float,
 ) -> TaskOrder | None:  # fmt: skip
     item, body, last, since = facts
     flow, value = head.id, text.load(body)
@@ -85,7 +86,7 @@ def _order(
     rows = db.rows("flow_attempts_sites", task=task) if last > since else ()
     tried = [policy.PastAttempt(*row) for row in rows]
     try:
-        step = _filled(definition, look)
+        step = _filled(definition, templates, look)
         check.named(step)
         # None would mean any site.
         sites = policy.candidates(step, step.sites, tried) if step.sites else ()
@@ -114,24 +115,31 @@ def _order(
     )
 
 
-def _filled(step: Step, look: Callable[[str], Any]) -> Step:
-    """Fill the templates of a step."""
+def _filled(step: Step, templates: Sequence[str], look: Callable[[str], Any]) -> Step:
+    """Fill the templates of a step, which are in these of its fields."""
     return msgspec.structs.replace(
-        step,
-        sites=tuple(site for site in _lines(step.sites, look) if site),
-        application=line(step.application, look),
-        parameters=fill(step.parameters, look),
-        recipe=_recipe(step.recipe, look),
-        env={key: line(value, look) for key, value in step.env.items()},
-        config=line(step.config, look),
-        inputs=tuple(one for take in step.inputs for one in _takes(take, look)),
-        outputs=_lines(step.outputs, look),
-        result=line(step.result, look),
-        limit=_limit(step.limit, look),
-        queue=line(step.queue, look),
-        project=line(step.project, look),
-        options=_lines(step.options, look),
+        step, **{name: _FILL[name](getattr(step, name), look) for name in templates}
     )
+
+
+def _templates(db: Db, flow: int, name: str) -> tuple[Step, tuple[str, ...]]:
+    """Read a step; return the fields that differ from task to task, too."""
+    step = records.step(db, flow, name)
+    found = {one for one in _FILL if _varies(getattr(step, one))}
+    # These are written otherwise, too: arguments become text, and empty sites are left out.
+    found |= {one for one in ("recipe", "sites") if getattr(step, one)}
+    return step, tuple(found)
+
+
+def _varies(value: object) -> bool:
+    """Return whether a value has templates; of what is no plain value, that it has."""
+    if isinstance(value, str):
+        return "{" in value or "}" in value
+    if isinstance(value, Mapping):
+        return any(map(_varies, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_varies, value))
+    return not isinstance(value, bool | int | float | None)
 
 
 def _limit(limit: Limit | None, look: Callable[[str], Any]) -> Limit | None:
@@ -163,6 +171,24 @@ def _recipe(recipe: dict[str, Any], look: Callable[[str], Any]) -> dict[str, Any
                 for one in (part if isinstance(part, list | tuple) else (part,))
             ]
     return found
+
+
+#: How each field of a step is filled that may have templates.
+_FILL: dict[str, Callable[[Any, Callable[[str], Any]], Any]] = {
+    "sites": lambda sites, look: tuple(site for site in _lines(sites, look) if site),
+    "application": line,
+    "parameters": fill,
+    "recipe": _recipe,
+    "env": lambda env, look: {key: line(value, look) for key, value in env.items()},
+    "config": line,
+    "inputs": lambda inputs, look: tuple(one for take in inputs for one in _takes(take, look)),
+    "outputs": _lines,
+    "result": line,
+    "limit": _limit,
+    "queue": line,
+    "project": line,
+    "options": _lines,
+}
 
 
 def start_child(db: Db, task: int, now: float) -> int | None:

@@ -171,6 +171,7 @@ def make_edge_sites(
                 view.offer(one, now),
                 (one.rules, *(f"{queue.name}:{queue.time}" for queue in one.scheduler.queues)),
                 frozenset(one.carries),
+                one.carried,
             )
             for one in view.look(db, now).edges
             if one.name in rows and rows[one.name][10] == "agent"

@@ -121,6 +121,8 @@ class Pools:
         self._next = 0.0
         #: Pilots that pools could have, and what jobs may ask of them.
         self._offers: list[tuple[PilotRequest, dict[str, Any]]] = []
+        #: Whether the pools have been read at least once.
+        self.looked = False
         #: Whether all pilots leave, and how many are still there.
         self._parting = False
         self._left = 0

@@ -61,7 +61,7 @@ HEARTBEAT = {
             },
         ],
     },
-    "applications": ["sim"], "carries": ["sim"], "rules": "9f",
+    "applications": ["sim"], "carries": ["sim"], "carried": 131_072, "rules": "9f",
 }  # fmt: skip
 CHAIN = {
     "v": 1, "kind": "chain", "key": "k", "name": "n", "description": "d", "user_id": "u",

@@ -133,3 +133,22 @@ async def test_a_job_that_is_to_end_is_cancelled_after_a_mistake(
         await site.until(lambda: records.get(site.db, job, 1).cancel)  # type: ignore[union-attr]
         await site.hear(job, "cancelled", 2)
         await site.until(lambda: site.state(job) is State.CANCELLED)
+
+
+@pytest.mark.parametrize(
+    "facts, held, most",
+    [
+        (Facts(carries=frozenset({"sim"}), carried=131_072), 100, 131_072),
+        (Facts(carries=frozenset({"sim"}), carried=131_072), 101, 32_768),
+        # An agent that does not report its limit is an older one.
+        (Facts(carries=frozenset({"sim"})), 0, 32_768),
+        (Facts(carried=131_072), 0, 0),
+    ],
+)
+async def test_messages_carry_more_while_few_jobs_are_at_the_site(
+    site: Site, facts: Facts, held: int, most: int
+):
+    guest: Any = None
+    site.place._facts = facts
+    site.place._held = {(job, 1): guest for job in range(held)}
+    assert site.place._carried("sim") == most
