@@ -282,7 +282,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     edge.app("plain", "true")
     job = edge.post("plain")
     with edge.up():
-        edge.wait(lambda: "are to stay free" in edge.job(job).reason)
+        edge.wait(lambda: "must stay free" in edge.job(job).reason)
         assert edge.job(job).state is State.STAGING_IN
     edge.settle('[limits]\nfree = "1M"\n')
     with edge.up():

@@ -138,15 +138,15 @@ async def test_a_job_that_is_to_end_is_cancelled_after_a_mistake(
 @pytest.mark.parametrize(
     "facts, held, most",
     [
-        (Facts(carries=frozenset({"sim"}), carried=131_072), 100, 131_072),
-        (Facts(carries=frozenset({"sim"}), carried=131_072), 101, 32_768),
+        (SiteFacts(carries=frozenset({"sim"}), carried=131_072), 100, 131_072),
+        (SiteFacts(carries=frozenset({"sim"}), carried=131_072), 101, 32_768),
         # An agent that does not report its limit is an older one.
-        (Facts(carries=frozenset({"sim"})), 0, 32_768),
-        (Facts(carried=131_072), 0, 0),
+        (SiteFacts(carries=frozenset({"sim"})), 0, 32_768),
+        (SiteFacts(carried=131_072), 0, 0),
     ],
 )
 async def test_messages_carry_more_while_few_jobs_are_at_the_site(
-    site: Site, facts: Facts, held: int, most: int
+    site: Site, facts: SiteFacts, held: int, most: int
 ):
     guest: Any = None
     site.place._facts = facts

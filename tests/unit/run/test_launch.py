@@ -305,7 +305,7 @@ def test_a_declared_input_that_is_not_there_is_named(tmp_path):
 
     require("a", "*", "{base}/a")
     for pattern in ("b", "b*"):
-        with pytest.raises(errors.NotFound, match="is not there"):
+        with pytest.raises(errors.NotFound, match="does not exist"):
             require("a", pattern)
         # Its worker looks, or only the job's own place can.
         require(pattern, recipe=model.Call("f"))
