@@ -161,4 +161,4 @@ def test_what_cannot_be_sent_again_is_said(edge: Edge, web: Web):
         edge.wait(lambda: said(edge, key)["seq"] > end["seq"])
         reason = said(edge, key)["reason"]
         assert (reason["class"], reason["code"]) == ("staging", "resend")
-        assert "not there any more" in reason["text"]
+        assert "its folder was removed" in reason["text"]
