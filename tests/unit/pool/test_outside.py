@@ -92,7 +92,7 @@ def test_two_that_ask_are_told_of_each_other_until_one_is_silent():
 def test_who_steers_is_said_in_words():
     told = Told(4.0, "", "anna", NOW)
     assert outside.words(None, MINUTE, NOW) == "no external controller has set a demand yet"
-    assert outside.words(told, MINUTE, NOW + 5) == "anna wants 4 cores, heard of 5.0 s ago"
+    assert outside.words(told, MINUTE, NOW + 5) == "anna wants 4 cores, last seen 5.0 s ago"
 
 
 def pool(**facts: object) -> Pool:
@@ -180,7 +180,7 @@ def test_a_demand_is_kept_within_bounds_those_that_a_person_has_set_too(project)
     assert tell(project, "out", 100.0).demand == 4.0
     look = view.pool(project.db, project.root, "out", NOW + 1)
     assert (look.asked, look.by, look.heard, look.silence) == (4.0, "anna", NOW, 600.0)
-    assert look.steered == "anna wants 4 cores, heard of 1.0 s ago"
+    assert look.steered == "anna wants 4 cores, last seen 1.0 s ago"
     assert "anna asks too" in tell(project, "out", 3.0, "bert").words
 
 

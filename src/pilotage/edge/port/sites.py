@@ -93,7 +93,7 @@ class SiteLine:
         """Publish a message of the agent, and return once the hub has it on disk."""
         del heard
         if topic.startswith(_BEAT) and topic != f"{_BEAT}{self.site}":
-            raise errors.Denied(f"this agent sends messages for the site {self.site} alone")
+            raise errors.Denied(f"this agent may send for the site {self.site} only")
         await self._lines.take(self.site, topic, body, key)
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class SiteLine:
     ) -> AsyncIterator[AsyncIterator[Message]]:
         """Deliver the messages of the hub to the site."""
         if pattern not in (f"job.{self.site}", f"control.{self.site}"):
-            message = f"this agent receives messages for the site {self.site} alone"
+            message = f"this agent receives messages for the site {self.site} only"
             raise errors.Denied(message, hint=f"it may subscribe to job.{self.site}")
         if pattern in self._boxes:
             raise errors.Conflict(f"{pattern!r} is subscribed to already")
