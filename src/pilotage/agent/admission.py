@@ -111,8 +111,14 @@ def forgotten(new: Accepted) -> Rejected:
     return Rejected(kind="message", code="forgotten", reason=reason, job=new.job)
 
 
-def repeated(new: Accepted, code: str, reason: str) -> Rejected:
-    """Refuse a job again under a key that was refused: its sender may have lost the answer."""
+def repeated(new: Accepted, before: tuple[str, str] | None) -> Rejected | None:
+    """Refuse a job again whose message with a key was refused: its sender may have lost the answer.
+
+    `before` are code and reason of that refusal.
+    """
+    if before is None or not new.job.key:
+        return None
+    code, reason = before
     said = reason.removesuffix(_ANOTHER_KEY) + _ANOTHER_KEY
     return Rejected(kind="policy", code=code, reason=said, job=new.job)
 

@@ -73,8 +73,9 @@ class _Admission:
         """Store the job of a message, unless it is known; return why it is refused, if it is."""
         if before := self._known.get(new.key.digits):
             return self._again(new, *before)
-        if self.refused and (told := self.refused.get(records.digest(one.user, one.body))):
-            return admission.repeated(new, *told)
+        told = self.refused.get(records.digest(one.user, one.body)) if self.refused else None
+        if refused := admission.repeated(new, told):
+            return refused
         if new.most:
             live = records.live(self._db, one.user, new.job.application)
             if refused := admission.too_many(new, one.user, live):

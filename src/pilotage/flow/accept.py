@@ -24,7 +24,7 @@ from pilotage.bus import model as bus
 from pilotage.bus.balsam import read_message
 from pilotage.bus.port import Message
 from pilotage.edge import broker
-from pilotage.flow import moves, read, send
+from pilotage.flow import moves, read
 from pilotage.flow import notify as flow_notify
 from pilotage.flow import sites as flow_sites
 from pilotage.flow.model import Flow, NewFlow, Notify
@@ -169,7 +169,7 @@ def _check(flow: Flow, settings: config.Settings) -> None:
     if not may_reply(flow.notify.reply, settings):
         raise errors.Denied(f"`reply` is `{flow.notify.reply}`, where this hub sends nothing")
     if flow.notify.webhook:
-        send.check_webhook(flow.notify.webhook, settings.flows.webhooks)
+        flow_notify.check_webhook(flow.notify.webhook, settings.flows.webhooks)
 
 
 def may_reply(topic: str, settings: config.Settings) -> bool:

@@ -24,9 +24,8 @@ from pilotage.bus.port import Message
 from pilotage.flow import accept, dispatch, moves, records, step_job
 from pilotage.flow.accept import FlowIntake
 from pilotage.flow.dispatch import Dispatched, HubCapabilities
-from pilotage.flow.notify import StoryFollower
+from pilotage.flow.notify import BrokerSender, EndNotifier, StoryFollower
 from pilotage.flow.orders import PlacedOrder, PreparedData, TaskData, Unfit
-from pilotage.flow.send import BrokerSender, EndNotifier
 from pilotage.flow.step_job import Heard
 from pilotage.match.queue import JobQueue
 from pilotage.match.sites import SiteView

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import units
+from pilotage.job.retry import AttemptEnd
 
 #: How often a payload fails on a black hole.
 _HOLE = 0.9
@@ -106,6 +107,14 @@ class BlackHoleGuard:
         self._sentences: OrderedDict[str, _Sentence] = OrderedDict()
         #: The last rest of nodes that were let free again, and when.
         self._rests: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def ended(self, node: str, kind: Hashable, end: AttemptEnd, now: float) -> None:
+        """Record the end of an attempt, unless it says nothing of its node.
+
+        It says nothing if the payload never ran, was lost or was stopped, or must not run at all.
+        """
+        if end.wall is not None and not (end.stopped or end.lost or end.call_off):
+            self.saw(node, kind, end.ok, end.wall, now)
 
     def saw(self, node: str, kind: Hashable, ok: bool, wall: float, now: float) -> None:  # noqa: FBT001 - how it ended
         """Record the end of a payload.

@@ -155,10 +155,9 @@ class QueueRecords:
             # No job can have used more time than has passed, whatever its pilot says.
             longest = max(0.0, now - place.leases[one.job].started)
             walls.append((one.job, end.wall if end.wall is None else min(end.wall, longest)))
-            if end.wall is not None and not (end.stopped or end.lost or end.call_off):
-                # Jobs of one definition do the same, jobs of one cluster only need the same.
-                kind = (place.kinds[one.job].cluster.number, one.spec)
-                self.guard.saw(place.node, kind, end.ok, end.wall, now)
+            # Jobs of one definition do the same, jobs of one cluster only need the same.
+            kind = (place.kinds[one.job].cluster.number, one.spec)
+            self.guard.ended(place.node, kind, end, now)
         self.matcher.free(place, walls, now)
         place.blocked = self.guard.verdict(place.node, now)
 

@@ -11,18 +11,16 @@ import msgspec
 from pilotage.batch.pilot_request import PilotRequest
 from pilotage.match.place import Place
 from pilotage.match.turn import TurnRecords
-from pilotage.node.exits import TOLD
 from pilotage.node.policy import StayLimits
 from pilotage.pilot.model import PilotState
 from pilotage.pilot.table import Pilot
 from pilotage.pool.files import Pool
+from pilotage.pool.policy import breaker
 from pilotage.pool.state import PoolRow
 from pilotage.store import Db
 
 #: Where pilots are whose pool is at another site by now; no pool is called so.
 STRAY = ""
-#: A pilot that ends sooner than this after it came, and has done nothing, has died, in seconds.
-SOON_S = 300.0
 
 
 @functools.lru_cache(maxsize=1024)
@@ -102,7 +100,7 @@ def by_pool(
             wanted, place,
         )  # fmt: skip
         if pilot is not None:
-            one.proven = pilot.done > 0 or now >= enrolled + SOON_S
+            one.proven = breaker.proven(pilot.done, enrolled, now)
             gauge = pilot.gauge
             one.measured = (gauge.used, gauge.had)
             one.busy, one.resident = gauge.busy, gauge.resident
@@ -140,15 +138,8 @@ def ended(db: Db, rows: Mapping[str, PoolRow], pools: Mapping[str, Pool]) -> dic
         if came and wanted and enrolled > since[pool]:
             waited = max(0.0, enrolled - wanted)
             one = msgspec.structs.replace(one, arrived=(*one.arrived, waited))
-        # A pilot lost at the end of its lifetime counts as ended.
-        soon = over < min(enrolled + SOON_S, last(lifetime, enrolled))
-        if state == PilotState.FAILED or (soon and _taken(state, reason, *facts)):
+        soon = breaker.early(over, enrolled, last(lifetime, enrolled))
+        if breaker.died(state, reason, *facts, soon=soon):
             one = msgspec.structs.replace(one, failed=one.failed + 1, died=over, words=reason)
         found[pool] = one
     return found
-
-
-def _taken(state: str, reason: str, done: int, unwanted: int) -> bool:
-    """Return whether a pilot that came was ended from outside before it had done anything."""
-    told = state == PilotState.DOWN and reason == TOLD and not unwanted
-    return (state == PilotState.LOST or told) and not done

@@ -23,6 +23,8 @@ from pilotage.rule.model import COMPLETE, FilePattern, Gather, Rate, Rule
 from pilotage.store import Db
 
 _MINUTE = 60.0
+#: Events that may come often with the same subject: `max_repeats` does not apply to them.
+_REPEATABLE = frozenset({EventKind.TIMER, EventKind.MESSAGE, EventKind.JOB_ENDED})
 #: How long after its end a job may still be the cause of an event on a file.
 _AFTERGLOW = 2.0
 #: File systems stamp files by the kernel's tick, which lags behind the clock.
@@ -209,6 +211,32 @@ class FiringContext(msgspec.Struct, frozen=True):
     def special(self) -> bool:
         """Whether the jobs are more than simply queued."""
         return bool(self.parent is not None or self.reason or self.not_before or self.depth)
+
+
+class LoopGuard:
+    """Decides how a rule fires on an event: at once, later, or held because of a likely loop."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        """Start without history."""
+        self._lineage = lineage
+        self._repeats = Repeats()
+        self.pacer = Pacer()
+
+    def context(self, db: Db, rule: Rule, event: Event, now: float) -> FiringContext:
+        """Count one firing of a rule on an event; return its cause, state and time."""
+        parent, depth = self._lineage.cause(rule.name, event)
+        if event.cause is not None:
+            parent, depth = event.cause, int(event.data.get("depth", 0)) + 1
+        state, reason = State.QUEUED, ""
+        repeats = self._repeats.count(rule.name, event.subject, now)
+        if repeats > rule.max_repeats and event.kind not in _REPEATABLE:
+            state, reason = State.HELD, too_often(rule, text.show(event.subject), repeats)
+        elif depth >= rule.max_depth and parent is not None:
+            deep = int(db.value("job_rule_depth", id=parent, rule=rule.name))
+            if deep >= rule.max_depth:
+                state, reason = State.HELD, too_deep(rule, deep)
+        pace = self.pacer.not_before(rule.name, rule.rate, now) if rule.rate else 0.0
+        return FiringContext(now, parent, depth, state, reason, pace)
 
 
 def binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Binding:

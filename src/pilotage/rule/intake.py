@@ -15,7 +15,6 @@ from pilotage.base.clock import Clock
 from pilotage.event import content, records
 from pilotage.event.file.model import UNFINISHED, FileBatch
 from pilotage.event.model import Event, EventKind, FileVersion
-from pilotage.job.model import State
 from pilotage.rule import firing
 from pilotage.rule.model import FilePattern, JobPattern, Rule
 from pilotage.rule.pattern import Index
@@ -50,7 +49,6 @@ class Intake:
         self._writer = writer
         self._reader = reader
         self._clock = clock
-        self._lineage = lineage
         self._wake = wake
         self._lock = threading.RLock()
         self._room = threading.BoundedSemaphore(_IN_FLIGHT)
@@ -58,8 +56,7 @@ class Intake:
         self._ready: dict[str, firing.PreparedRule] = {}
         #: Whether a rule waits for ends of jobs.
         self.follows_ends = False
-        self._pacer = firing.Pacer()
-        self._repeats = firing.Repeats()
+        self._guard = firing.LoopGuard(lineage)
         self._counting = threading.Lock()
         self._in_flight = 0
         self._failure: BaseException | None = None
@@ -162,9 +159,10 @@ class Intake:
             self._index = Index(live)
             self._ready = ready
             for rule in live:
-                if rule.rate and not self._pacer.knows(rule.name):
+                if rule.rate and not self._guard.pacer.knows(rule.name):
                     past = self._reader.rows("job_pace", rule=rule.name, most=rule.rate.count)
-                    self._pacer.remember(rule.name, rule.rate, (row[0] for row in reversed(past)))
+                    places = (row[0] for row in reversed(past))
+                    self._guard.pacer.remember(rule.name, rule.rate, places)
         self._refresh_due()
 
     def fire_on_known_files(self, names: Sequence[str]) -> None:
@@ -234,34 +232,17 @@ class Intake:
         self, plan: Plan, rule: Rule, event: Event, groups: dict[str, str], now: float,
         number: int | None,
     ) -> None:  # fmt: skip
-        circumstance = self._circumstance(rule, event, now)
+        context = self._guard.context(self._reader, rule, event, now)
         if number is None:
             number = len(plan.events)
             plan.events.append(records.row(event, taken=True))
         ready = self._ready[rule.name]
-        plan.jobs.extend(firing.rows(ready, event, groups, number, circumstance))
+        plan.jobs.extend(firing.rows(ready, event, groups, number, context))
 
     def _complete(self, db: Db, one: firing.SetMember) -> firing.FiringContext:
         """Return how a complete set of files fires; called in the writer's thread."""
         with self._lock:
-            return self._circumstance(one.ready.rule, one.event, self._clock.now(), db)
-
-    def _circumstance(
-        self, rule: Rule, event: Event, now: float, db: Db | None = None
-    ) -> firing.FiringContext:
-        parent, depth = self._lineage.cause(rule.name, event)
-        if event.cause is not None:
-            parent, depth = event.cause, int(event.data.get("depth", 0)) + 1
-        state, reason = State.QUEUED, ""
-        repeats = self._repeats.count(rule.name, event.subject, now)
-        if repeats > rule.max_repeats and event.kind not in _REPEATABLE:
-            state, reason = State.HELD, firing.too_often(rule, text.show(event.subject), repeats)
-        elif depth >= rule.max_depth and parent is not None:
-            deep = int((db or self._reader).value("job_rule_depth", id=parent, rule=rule.name))
-            if deep >= rule.max_depth:
-                state, reason = State.HELD, firing.too_deep(rule, deep)
-        pace = self._pacer.not_before(rule.name, rule.rate, now) if rule.rate else 0.0
-        return firing.FiringContext(now, parent, depth, state, reason, pace)
+            return self._guard.context(db, one.ready.rule, one.event, self._clock.now())
 
     def _others(self, plan: Plan, event: Event, number: int | None) -> None:
         for rule, groups in self._index.others(event):
@@ -357,9 +338,6 @@ class Intake:
         # Together: what is committed after the look must not be forgotten by what was seen.
         with self._lock, self._counting:
             self.next_due = self._reader.value("pending_next")
-
-
-_REPEATABLE = frozenset({EventKind.TIMER, EventKind.MESSAGE, EventKind.JOB_ENDED})
 
 
 def _still_there(event: Event) -> bool:

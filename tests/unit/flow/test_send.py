@@ -12,9 +12,8 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.base.wakeup import Wakeup
-from pilotage.flow import notify, send
-from pilotage.flow.notify import Notification
-from pilotage.flow.send import BrokerSender
+from pilotage.flow import notify
+from pilotage.flow.notify import BrokerSender, Notification
 from pilotage.store import Writer, sqlite
 from pilotage.store.sqlite import Db
 from pilotage.testing.bus import MemoryBus
@@ -55,7 +54,7 @@ def waiting(reader: Db) -> list[Notification]:
 async def test_what_the_broker_does_not_take_keeps_nothing_else_from_it(
     writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(send, "_PAUSE_S", 0.2)
+    monkeypatch.setattr(notify, "_PAUSE_S", 0.2)
 
     def put(db: Db) -> None:
         notify.put(db, 9, "status", "odd", "0")

@@ -15,7 +15,7 @@ from pilotage.bus import wire
 from pilotage.bus.model import Control, Course, Input, Job
 from pilotage.edge import message
 from pilotage.edge.message import HubIdentity
-from pilotage.flow import accept, notify, send, step_job
+from pilotage.flow import accept, notify, step_job
 from pilotage.flow.model import IntRange, Step
 from pilotage.flow.orders import PlacedOrder, PreparedData, Unfit
 from pilotage.flow.records import StoryLine
@@ -152,18 +152,18 @@ def test_argos_words(said: StoryLine, wanted: list[str]):
 )  # fmt: skip
 def test_webhooks_that_are_not_called(url: str):
     with pytest.raises(errors.Denied):
-        send.check_webhook(url, ("hooks.example.org",))
+        notify.check_webhook(url, ("hooks.example.org",))
 
 
 def test_webhooks_that_are_called():
-    send.check_webhook("https://hooks.example.org/x?y=1", ("hooks.example.org",))
-    send.check_webhook("https://hooks.example.org:444/x", ("hooks.example.org:444",))
+    notify.check_webhook("https://hooks.example.org/x?y=1", ("hooks.example.org",))
+    notify.check_webhook("https://hooks.example.org:444/x", ("hooks.example.org:444",))
 
 
 @pytest.mark.parametrize("odd", ["\n", "\r\n", "\r", "\x00", "\u2028", "\x0b", "\x85"])
 def test_nobody_writes_headers_of_a_mail(odd: str):
     said = {"name": f"n{odd}Bcc: all@place.example", "flow": 3, "state": "done", "text": "x"}
-    raw = send.mail(f"me@place.example{odd}Bcc: all@place.example", said)
+    raw = notify.mail(f"me@place.example{odd}Bcc: all@place.example", said)
     found = email.message_from_bytes(raw, policy=email.policy.default)
     assert found["Bcc"] is None
     assert {name.lower() for name in found} <= {
@@ -176,7 +176,7 @@ def test_nobody_writes_headers_of_a_mail(odd: str):
 def test_nobody_keeps_others_from_getting_mail(address: str):
     """Versions of the library trip over different addresses, each in its own way."""
     with contextlib.suppress(errors.Denied):
-        raw = send.mail(address, {"name": "n", "flow": 3, "state": "done", "text": "x"})
+        raw = notify.mail(address, {"name": "n", "flow": 3, "state": "done", "text": "x"})
         assert b"is done" in raw
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+from msgspec.structs import replace
+
+from pilotage.job.retry import AttemptEnd
 from pilotage.match.blackhole import BlackHoleGuard, BlackHoleRules
 
 NOW = 1.8e9
@@ -105,6 +108,19 @@ def test_a_payload_that_failed_late_is_not_held_against_its_node():
     for _ in range(100):
         guard.saw("good-0", "a", ok=False, wall=300.0, now=now)
     assert guard.condemned() == []
+
+
+def test_an_end_that_says_nothing_of_the_node_does_not_count():
+    guard = BlackHoleGuard()
+    now = fleet(guard, 49)
+    failed = AttemptEnd(ok=False, message="exit code 1", wall=1.0)
+    for facts in ({"wall": None}, {"stopped": True}, {"lost": True}, {"call_off": "changed"}):
+        for _ in range(100):
+            guard.ended("hole", "a", replace(failed, **facts), now)
+        assert guard.condemned() == []
+    for _ in range(100):
+        guard.ended("hole", "a", failed, now)
+    assert guard.condemned() == ["hole"]
 
 
 def test_fast_is_what_is_fast_for_such_jobs():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from msgspec.structs import replace
 
+from pilotage.node.exits import TOLD
+from pilotage.pilot.model import PilotState
 from pilotage.pool.policy import aimd, breaker
 from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, PoolOrder, Sight
@@ -210,3 +214,21 @@ def test_a_clock_that_is_set_back_makes_no_pause_longer():
     care = breaker.judge(Care(deaths=3, until=1e6), CLOUD, 1000.0)
     assert care.until == 1000.0 + 7200.0
     assert breaker.judge(care, CLOUD, 2000.0) == care
+
+
+def test_a_pilot_has_died_if_it_ended_early_from_outside_and_did_nothing():
+    assert breaker.died(PilotState.FAILED, "", 5, 0, soon=False)
+    assert breaker.died(PilotState.LOST, "", 0, 0, soon=True)
+    assert not breaker.died(PilotState.LOST, "", 1, 0, soon=True)
+    assert not breaker.died(PilotState.LOST, "", 0, 0, soon=False)
+    assert breaker.died(PilotState.DOWN, TOLD, 0, 0, soon=True)
+    assert not breaker.died(PilotState.DOWN, TOLD, 0, 1, soon=True)
+
+
+def test_early_is_soon_after_a_pilot_came_and_before_its_lifetime_ends():
+    assert breaker.early(1299.0, 1000.0, math.inf)
+    assert not breaker.early(1300.0, 1000.0, math.inf)
+    assert not breaker.early(1100.0, 1000.0, 1100.0)
+    assert not breaker.proven(0, 1000.0, 1299.0)
+    assert breaker.proven(0, 1000.0, 1300.0)
+    assert breaker.proven(1, 1000.0, 1001.0)

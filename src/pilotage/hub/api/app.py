@@ -30,8 +30,7 @@ from pilotage.hub.api.call import ApiCall, ApiContext, Route
 from pilotage.hub.api.live import Live
 from pilotage.hub.api.overview import Overviews
 from pilotage.hub.api.reader import Readers
-from pilotage.hub.metrics import Family
-from pilotage.job.model import State
+from pilotage.hub.metrics import Figures
 from pilotage.project.tokens import Grant, TokenGate, TokenScope
 from pilotage.store import Db
 
@@ -283,22 +282,11 @@ def _read(file: Path) -> PageFile:
 
 
 def measure(db: Db, whole: Overviews, now: float) -> str:
-    """Return all metrics as text."""
+    """Read the store; return all metrics as text."""
     view, tally = whole.overview(db, now, now), whole.tally
-    rates = {name: getattr(view.rates, name) for name in ("submitted", "started", "ended")}
-    queued = view.counts.get(State.QUEUED, 0)
-    return metrics.write([
-        Family("pilotage_jobs", "gauge", "Jobs by state.", view.counts, "state"),
-        Family("pilotage_queue_depth", "gauge", "Jobs that wait for a place.", queued),
-        Family("pilotage_jobs_submitted_total", "counter", "Jobs that came.", tally.submitted),
-        Family("pilotage_jobs_started_total", "counter", "Attempts that began.", tally.started),
-        Family("pilotage_jobs_ended_total", "counter", "Jobs that ended.", tally.ended, "state"),
-        Family("pilotage_jobs_per_second", "gauge", "Of the last minute.", rates, "step"),
-        Family("pilotage_pilots", "gauge", "Pilots by state.", view.pilots, "state"),
-        Family("pilotage_cpus", "gauge", "Cores that places have.", view.cpus),
-        Family("pilotage_cpus_used", "gauge", "Cores in use.", view.used),
-        Family("pilotage_alarms", "gauge", "What needs a person.", len(view.alarms)),
-        *pools.families(db, now),
-        *sites.families(db, now),
-        *metrics.process(),
-    ])  # fmt: skip
+    figures = Figures(
+        counts=view.counts, submitted=tally.submitted, started=tally.started, ended=tally.ended,
+        rates=msgspec.structs.asdict(view.rates), pilots=view.pilots, cpus=view.cpus,
+        used=view.used, alarms=len(view.alarms),
+    )  # fmt: skip
+    return metrics.render(figures, pools.newest(db, now), sites.heard(db, now), now)

@@ -10,10 +10,9 @@ from msgspec import UNSET
 from pilotage.base import errors
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
-from pilotage.hub.metrics import Family
 from pilotage.pool import files, state, view
 from pilotage.pool.state import PoolOverrides, Taken
-from pilotage.pool.view import PoolView
+from pilotage.pool.view import PoolSample, PoolView
 from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
 
@@ -75,24 +74,9 @@ def named(call: ApiCall) -> tuple[Path, str]:
     return root, name
 
 
-def families(db: Db, now: float) -> list[Family]:
-    """Return the metrics of pools."""
-    last = {one.pool: one for one in view.samples(db, now - _STALE_S)}
-    words = {
-        "supply": "Cores that pools have.",
-        "demand": "Cores that pools shall have.",
-        "utilisation": "How well the pilots of pools are used, from 0 to 1.",
-        "allocation": "How much of the pilots of pools is taken, from 0 to 1.",
-        "queued": "Cores of pilots that are on their way.",
-        "waiting": "Cores of queued jobs that pools could run.",
-    }
-    found = []
-    for key, about in words.items():
-        values = {name: getattr(one, key) for name, one in last.items()}
-        known = {name: value for name, value in values.items() if value is not None}
-        if known:
-            found.append(Family(f"pilotage_pool_{key}", "gauge", about, known, "pool"))
-    return found
+def newest(db: Db, now: float) -> dict[str, PoolSample]:
+    """Return the last sample of each pool that is not too old."""
+    return {one.pool: one for one in view.samples(db, now - _STALE_S)}
 
 
 def show(db: Db, call: ApiCall) -> PoolView:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from pilotage.node.exits import TOLD
+from pilotage.pilot.model import PilotState
 from pilotage.pool.policy.model import Act, Care, PoolOrder, Sight
 
 #: Deaths in a row from which nothing is ordered.
@@ -13,6 +15,30 @@ _DEATHS = 3
 #: Seconds without orders after these, doubled by each further death, and at most.
 _PAUSE = 900.0
 _LONGEST = 7200.0
+#: A pilot that ends sooner than this after it came, and has done nothing, has died, in seconds.
+_SOON_S = 300.0
+
+
+def proven(done: int, enrolled: float, now: float) -> bool:
+    """Return whether a pilot that came has done a job, or has lived for long."""
+    return done > 0 or now >= enrolled + _SOON_S
+
+
+def early(over: float, enrolled: float, until: float) -> bool:
+    """Return whether a pilot that would take jobs until a time ended soon after it came."""
+    # A pilot lost at the end of its lifetime counts as ended.
+    return over < min(enrolled + _SOON_S, until)
+
+
+def died(state: str, reason: str, done: int, unwanted: int, *, soon: bool) -> bool:
+    """Return whether the end of a pilot counts as a death."""
+    return state == PilotState.FAILED or (soon and _taken(state, reason, done, unwanted))
+
+
+def _taken(state: str, reason: str, done: int, unwanted: int) -> bool:
+    """Return whether a pilot that came was ended from outside before it had done anything."""
+    told = state == PilotState.DOWN and reason == TOLD and not unwanted
+    return (state == PilotState.LOST or told) and not done
 
 
 def judge(care: Care, sight: Sight, now: float) -> Care:
