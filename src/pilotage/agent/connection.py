@@ -17,8 +17,7 @@ from pilotage.agent import pilots
 from pilotage.agent.controls import Controls
 from pilotage.agent.ingest import Ingest
 from pilotage.agent.live_settings import LiveSettings
-from pilotage.agent.logs import Logs
-from pilotage.agent.outbox import Outbox
+from pilotage.agent.outbox import Logs, Outbox
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import DialledHub, Settings
 from pilotage.agent.status import ConnectionStatus

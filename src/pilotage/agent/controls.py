@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import anyio
 import msgspec
 
-from pilotage.agent import admission, job_limits, records
-from pilotage.agent.admission import refuse
+from pilotage.agent import ingest, job_limits, records
+from pilotage.agent.ingest import refuse
 from pilotage.agent.model import JudgedMessage, Rejected
 from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors
@@ -96,14 +96,14 @@ def _check_sender(control: Control | Follow, user: str, settings: Settings) -> N
         raise errors.BadMessage(message, field="site")
     if not user:
         raise errors.Denied("its sender is unknown: the broker has verified no name")
-    if reason := admission.posing(user, settings):
+    if reason := ingest.posing(user, settings):
         raise errors.Denied(reason)
 
 
 def _check(control: Control, user: str, settings: Settings) -> None:
     if control.verb in ("drain", "resume") and user not in settings.admins:
         raise errors.Denied(f"the user `{user}` may not {control.verb} the site")
-    if control.reply and not admission.may_reply(control.reply, settings):
+    if control.reply and not ingest.may_reply(control.reply, settings):
         raise errors.Denied(f"`reply` is `{control.reply}`, where this site sends nothing")
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from pilotage.agent import admission, records
+from pilotage.agent import ingest, records
 from pilotage.agent import settings as settings_
-from pilotage.agent.app import files, trust
+from pilotage.agent.app import files
 from pilotage.agent.app.model import Application, Staging
 from pilotage.agent.cleanup import Cleanup
 from pilotage.agent.data import JobData
@@ -123,7 +123,7 @@ class Edge:
         line = f'echo "{name} ${{PILOTAGE_JOB:-$(basename "$PWD")}}" >> {self.ledger}'
         file.write_text(f"#!/bin/sh\n{line}\n{script}\n")
         file.chmod(0o755)
-        return str(file), trust.digest(str(file))
+        return str(file), files.digest(str(file))
 
     def app(
         self, name: str, script: str, *, before: str = "", after: str = "", **facts: Any
@@ -156,7 +156,7 @@ class Edge:
         head = {"v": 1, "kind": "job", "site": SITE, "application": application}
         body = msgspec.json.encode({**head, "key": f"job-{self._posted}", **facts})
         found = settings_.read(self.root / "agent.toml")
-        verdict = admission.judge(body, ALICE, Registry(self.root).find, found)
+        verdict = ingest.judge(body, ALICE, Registry(self.root).find, found)
         assert isinstance(verdict, Accepted), verdict
         with Project(self.root) as project, project.change() as db:
             return records.accept(db, ALICE, verdict, State.QUEUED, "", project.clock.now())

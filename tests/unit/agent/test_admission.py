@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent import admission
+from pilotage.agent import ingest
 from pilotage.agent.app import files
 from pilotage.agent.app.model import Application, AppLimits, Staging
 from pilotage.agent.model import Accepted, Rejected
@@ -36,7 +36,7 @@ def find(name: str) -> Application:
 def judged(
     sent: bytes, user: str = "alice", settings: Settings = SETTINGS, app: Application | None = None
 ) -> Accepted | Rejected:
-    return admission.judge(sent, user, find if app is None else lambda _: app, settings)
+    return ingest.judge(sent, user, find if app is None else lambda _: app, settings)
 
 
 def accepted(sent: bytes, **more: Any) -> Accepted:
@@ -230,7 +230,7 @@ def test_a_file_that_others_may_write_describes_nothing(tmp_path: Path):
     file.chmod(0o666)
     with pytest.raises(errors.ConfigError, match="written by others"):
         Registry(tmp_path).find("sim")
-    verdict = admission.judge(agent_parts.body(), "alice", Registry(tmp_path).find, SETTINGS)
+    verdict = ingest.judge(agent_parts.body(), "alice", Registry(tmp_path).find, SETTINGS)
     assert isinstance(verdict, Rejected)
     assert str(tmp_path) not in verdict.reason
 

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pilotage.agent import admission, batch_system, connection, pilots, records, settings, status
+from pilotage.agent import batch_system, connection, ingest, pilots, records, settings, status
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.agent.batch_system import RelayRoute, Relays
 from pilotage.agent.controls import ControlResult, execute
@@ -155,9 +155,7 @@ def judged(
 ) -> Accepted | Rejected:
     one = made.by(carrier)
     known = app or agent_parts.app()
-    return admission.judge(
-        agent_parts.body(**{"site": one.site, **more}), user, lambda _: known, one
-    )
+    return ingest.judge(agent_parts.body(**{"site": one.site, **more}), user, lambda _: known, one)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage.agent import admission, ingest, records
+from pilotage.agent import ingest, records
 from pilotage.agent.ingest import Ingest
 from pilotage.agent.registry import Registry
 from pilotage.store import Db
@@ -44,7 +44,7 @@ async def test_one_that_nobody_foresaw_keeps_no_other_away(
 ):
     monkeypatch.setattr(ingest, "_PAUSE_S", 0.01)
     if place == "judged":
-        monkeypatch.setattr(admission, "judge", odd(admission.judge, 0))
+        monkeypatch.setattr(ingest, "judge", odd(ingest.judge, 0))
     else:
         monkeypatch.setattr(records, "accept", odd(records.accept, 2))
     bus = MemoryBus("alice")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.agent import admission, job_limits, pilots, records
+from pilotage.agent import ingest, job_limits, pilots, records
 from pilotage.agent.app import command, files
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.agent.ingest import Ingested, store_messages
@@ -44,7 +44,7 @@ def body(number: int = 7, config: object = ORDER, **more: Any) -> bytes:
 def judged(
     sent: bytes, app: Application = PILOT, settings: Settings = SETTINGS, user: str = "hub"
 ) -> Accepted | Rejected:
-    return admission.judge(sent, user, lambda _: app, settings)
+    return ingest.judge(sent, user, lambda _: app, settings)
 
 
 def accepted(sent: bytes, **more: Any) -> Accepted:

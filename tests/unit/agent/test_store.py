@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.agent import admission, records
+from pilotage.agent import ingest, records
 from pilotage.agent.app.model import AppLimits
 from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.model import JudgedMessage
@@ -41,7 +41,7 @@ def post(
 ) -> Ingested:  # fmt: skip
     find = Registry(store.root).find
     arrivals = [
-        JudgedMessage(user, "job.mira", one, admission.judge(one, user, find, settings), again)
+        JudgedMessage(user, "job.mira", one, ingest.judge(one, user, find, settings), again)
         for one in bodies
     ]
     return store.writer.do(lambda db: store_messages(db, arrivals, settings, now))
@@ -117,7 +117,7 @@ def test_a_key_that_was_refused_stays_refused_whatever_the_limits_are_then(store
         (unnamed, 0),
         (agent_parts.body(key="l", nodes=100), 0),
     ):
-        verdict = admission.judge(body, "alice", lambda _: wide, SETTINGS)
+        verdict = ingest.judge(body, "alice", lambda _: wide, SETTINGS)
         one = JudgedMessage("alice", "job.mira", body, verdict, again=False)
         step = functools.partial(store_messages, arrivals=[one], settings=SETTINGS, now=2.0)
         assert store.writer.do(step).refused == refused

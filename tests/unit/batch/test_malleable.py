@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent import admission, prepare
+from pilotage.agent import ingest, staging
 from pilotage.agent.app import policy
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.batch import job as guest
@@ -306,14 +306,14 @@ def test_limits_hold_for_every_shape(message: Job, reasons: int):
 
 
 def test_the_chosen_shape_is_the_only_one_from_then_on():
-    spec = admission.spec_of(job(nodes_least=2, time_least=600), APP, "s")
+    spec = ingest.spec_of(job(nodes_least=2, time_least=600), APP, "s")
     assert spec.allocation.shape == model.Shape(nodes_least=2, time_least=600.0)
     claim = moves.Claim(1, 1, 1, "", "", 0, "")
     one = guest.BatchJob(claim, spec, model.Binding(), "/")
     guest.shape(one, Fit(nodes=3, time=900.0))
     assert (one.spec.allocation.nodes, one.spec.resources.time) == (3, 900.0)
     assert one.spec.allocation.shape == model.Shape()
-    sized = prepare.sized(job(nodes_least=2, time_least=600), one.fit)
+    sized = staging.sized(job(nodes_least=2, time_least=600), one.fit)
     assert (sized.nodes, sized.wall_time, sized.shape) == (3, 900, Shape())
     # It is part of the intent, from which a later process knows it.
     written = msgspec.json.decode(msgspec.json.encode(order(fit=one.fit)), type=BatchOrder)
