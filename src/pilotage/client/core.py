@@ -32,7 +32,7 @@ WITHIN_S = 0.25
 PROBES = 8
 PROBE_S = 0.05
 #: Bytes of calls, and of what they return, in one job.
-_LONG_CALL = 1 << 20
+_JOB_BYTES = 1 << 20
 #: What a call costs on its way, however quick it is.
 _WAY_S = 1e-6
 _NEWEST = 0.3
@@ -82,7 +82,7 @@ class CallQueue:
         if self._wall is None:
             return int(self.away < self._probes(now))
         each = self._wall + _WAY_S
-        most = min(LONGEST_S / each, _LONG_CALL / self._bytes)
+        most = min(LONGEST_S / each, _JOB_BYTES / self._bytes)
         if most >= 2 and self.away >= 4 * slots + 16:
             return 0
         some = max(SHORTEST_S / each, self.count / (4 * slots))
@@ -103,7 +103,7 @@ class CallQueue:
         return list(self._take(self.alone or self.waiting, most))
 
     def _take(self, queue: deque[CallRange], most: int) -> Iterator[CallRange]:
-        left, room = most, _LONG_CALL
+        left, room = most, _JOB_BYTES
         while queue and left > 0 and room > 0:
             part = queue[0]
             if not part.ticket.wanted:
