@@ -38,7 +38,7 @@ EXCEPTIONS = {
     "crate_file.py write": _LEAVING,
     "login.py HelperStart.begin": _OWNED,
     "login.py LoginHelper.__init__": _OWNED,
-    "held.py HeldJobs.while_wanted": _JOINED,
+    "orders.py HeldJobs.while_wanted": _JOINED,
     "requests.py RequestQueue.ask": _OWNED,
     "dialer.py HubConnection.open": _JOINED,
     "local.py LocalSite._wind_down": _JOINED,

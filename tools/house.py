@@ -17,13 +17,13 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "pilotage"
 #: The most that each figure may be.
 BOUNDS = {
-    "lines of the largest package": 8600,
-    "lines of hub": 4400,
+    "lines of the largest package": 8528,
+    "lines of hub": 4297,
     "small modules with one importer": 17,
-    "class names in more than two packages": 8,
-    "pairs of structs with 80 % of their fields in common": 7,
+    "class names in more than two packages": 0,
+    "pairs of structs with 80 % of their fields in common": 1,
     "imports for type checkers alone": 25,
-    "words that need a second reading": 190,
+    "words that need a second reading": 0,
 }
 #: Modules below this many lines are small.
 SMALL = 120

@@ -30,12 +30,12 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "pilotage"
 #: The most modules that each process may enter.
 BOUNDS = {
     "file": {"hub": 20, "starter": 9},
-    "call": {"program": 8, "hub": 24, "pilot": 2, "starter": 5},
+    "call": {"program": 6, "hub": 19, "pilot": 2, "starter": 5},
     "message": {
-        "hub": 31, "agent": 55, "login helper": 6, "queue of a machine": 5, "batch job": 12,
+        "hub": 30, "agent": 43, "login helper": 6, "queue of a machine": 5, "batch job": 12,
     },
     "flow": {
-        "hub": 79, "login helper": 7, "queue of a machine": 5, "batch job": 12, "file sender": 2,
+        "hub": 74, "login helper": 7, "queue of a machine": 5, "batch job": 12, "file sender": 2,
     },
 }  # fmt: skip
 TITLES = {

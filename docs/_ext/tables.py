@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pilotage
 from pilotage.agent import settings as agent
-from pilotage.agent.app import fill
+from pilotage.agent.app import command
 from pilotage.agent.app import model as apps
 from pilotage.batch import model as site
 from pilotage.batch.pilot_request import PilotRequest
@@ -347,7 +347,8 @@ def app_keys() -> str:
 def app_words() -> str:
     """Write the words that a template of arguments may hold beside parameters."""
     return table(
-        ("word", "stands for"), [(code(f"{{{name}}}"), about) for name, about in fill.KNOWN.items()]
+        ("word", "stands for"),
+        [(code(f"{{{name}}}"), about) for name, about in command.KNOWN.items()],
     )
 
 

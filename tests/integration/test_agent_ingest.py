@@ -20,7 +20,7 @@ import pytest
 from anyio.abc import TaskStatus
 
 from pilotage.agent import records
-from pilotage.agent.ingest import Ingest
+from pilotage.agent.admission import Ingest
 from pilotage.agent.outbox import Outbox
 from pilotage.agent.registry import Registry
 from pilotage.base import crash
@@ -151,7 +151,7 @@ async def test_while_it_drains_messages_stay_at_the_broker(desk: Desk, store: St
 async def test_what_the_store_did_not_take_is_not_acknowledged(
     desk: Desk, store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pilotage.agent.ingest._PAUSE_S", 0.05)
+    monkeypatch.setattr("pilotage.agent.admission._PAUSE_S", 0.05)
     store.writer.close()
     await desk.post(agent_parts.body(key="k"))
     async with taking(desk, store):

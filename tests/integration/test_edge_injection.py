@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pilotage.bus.strict import BAD
+from pilotage.bus.wire import BAD
 from testbed.rabbit import Rabbit
 from tests.corpus.injection import OPTIONS, SHELL, TEMPLATES, URLS, VALUES
 from tests.rigs.broker import edge_agent, invariants

@@ -19,7 +19,7 @@ import pytest
 
 from pilotage.agent import settings
 from pilotage.agent.app import files
-from pilotage.agent.app.trust import Trust
+from pilotage.agent.app.files import Trust
 from testbed.certificates import Authority, Papers
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit

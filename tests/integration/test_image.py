@@ -17,7 +17,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.data.image import Images
-from pilotage.match import wish
+from pilotage.match import submission
 from pilotage.node import batchjob
 from pilotage.node.batchjob import image
 from tests.rigs.node import boxed, sandbox_users
@@ -66,12 +66,12 @@ def tree(folder: Path) -> Path:
 )
 def test_what_cannot_be_an_image_is_refused_in_rules(name):
     with pytest.raises(errors.BadRule):
-        wish.check_image(name)
+        submission.check_image(name)
 
 
 def test_images_of_this_machine_are_known_in_rules():
     for name in ("file:images/a.tar", "file:a.sif", "local:analysis:2", "local:localhost/x", ""):
-        wish.check_image(name)
+        submission.check_image(name)
 
 
 # -- on the user's machine -----------------------------------------------------------------------

@@ -14,11 +14,10 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from pilotage.agent import pilots
+from pilotage.agent.admission import Ingest
 from pilotage.agent.controls import Controls
-from pilotage.agent.ingest import Ingest
 from pilotage.agent.live_settings import LiveSettings
-from pilotage.agent.logs import Logs
-from pilotage.agent.outbox import Outbox
+from pilotage.agent.outbox import Logs, Outbox
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import DialledHub, Settings
 from pilotage.agent.status import ConnectionStatus

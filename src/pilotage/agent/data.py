@@ -22,19 +22,18 @@ import anyio
 import msgspec
 from anyio.to_thread import run_sync
 
-from pilotage.agent import pilots, prepare, records, shortage, side_program, staging
+from pilotage.agent import pilots, records, shortage, side_program, staging
+from pilotage.agent.app.files import Trust
 from pilotage.agent.app.model import Application
-from pilotage.agent.app.trust import Trust
 from pilotage.agent.input_cache import InputCache
 from pilotage.agent.model import Blame
-from pilotage.agent.prepare import PreparedJob
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
-from pilotage.agent.staging import TransferJob, TransferSlots
+from pilotage.agent.staging import PreparedJob, TransferJob, TransferSlots
 from pilotage.base import crash, errors, text, units
 from pilotage.batch.connection import SiteConnection
 from pilotage.batch.job import BatchJob, ItemFolder
-from pilotage.batch.streams import Streams
+from pilotage.batch.results import Streams
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job, Left
 from pilotage.data.transfer.kind.hub import HubAddress
@@ -128,8 +127,8 @@ class JobData:
                     kept = await self._prepare(one, app, job, user, folder)
                     # It may have taken long.
                     await run_sync(self._trust.require, app)
-                filled = prepare.fill(app, job, kept, one.claim.job)
-            one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
+                filled = staging.fill(app, job, kept, one.claim.job)
+            one.spec, one.folder = staging.spec_of(one.spec, filled, folder), folder
             one.binding = Binding(data=dict(filled.calls))
             await self._writer.run(lambda db: self._ready(db, one, kept.read))
 
@@ -138,22 +137,22 @@ class JobData:
         settings = self._settings()
         settings = settings.by(settings.carrier_of(user))
         app = await run_sync(self._registry.find, PILOT)
-        prepare.check(app, job, user)
+        staging.check(app, job, user)
         pilots.check(app, job, settings, one.claim.attempt)
         one.files = await run_sync(pilots.files, job, settings)
         link = await self._link(settings, pilots.hub(job, settings))
         program = f"{root}/bin/{self._remote.hello.version}.pyz"
         filled = pilots.command(app, job, settings, program, link)
-        one.spec, one.folder = prepare.spec_of(one.spec, filled, root), root
+        one.spec, one.folder = staging.spec_of(one.spec, filled, root), root
 
     def _look(
         self, one: BatchJob, job: Job, user: str, folder: str
     ) -> tuple[Application, PreparedJob | None]:
         """Check that a job may run, and load its prepared state."""
         app = self._registry.find(job.application)
-        prepare.check(app, job, user)
+        staging.check(app, job, user)
         self._trust.require(app)
-        if prepare.plain(app, job):
+        if staging.plain(app, job):
             _make(self._spare(), folder)
             return app, PreparedJob()
         return app, _known(self._file(one), folder)
@@ -168,12 +167,12 @@ class JobData:
         await run_sync(_make, transfer.spare, folder, beside)
         read = await staging.fetch(transfer, beside, self._slots, self._contents)
         if job.config and app.takes == "parameters":
-            await run_sync(prepare.write_config, job, folder, beside)
+            await run_sync(staging.write_config, job, folder, beside)
         if app.takes != "parameters":
-            await run_sync(prepare.open_folders, job, folder)
+            await run_sync(staging.open_folders, job, folder)
         crash.point("stage.fetched")
-        kept = await prepare.read_config(app, job, folder)
-        filled = prepare.fill(app, job, kept, one.claim.job)
+        kept = await staging.read_config(app, job, folder)
+        filled = staging.fill(app, job, kept, one.claim.job)
         if filled.preprocess:
             await self._step(one, "preprocess")
             await self._run(one, app, folder, "preprocess", filled.preprocess)
@@ -181,7 +180,7 @@ class JobData:
         after = bool(filled.postprocess)
         leaves = after or bool(job.outputs)
         kept = msgspec.structs.replace(kept, after=after, leaves=leaves, read=read)
-        await run_sync(prepare.write, self._file(one), kept)
+        await run_sync(staging.write, self._file(one), kept)
         crash.point("stage.prepared")
         await run_sync(_remove, beside)
         return kept
@@ -200,11 +199,11 @@ class JobData:
             job, _ = await self._writer.run(lambda db: _asked(db, one))
             async with self._blaming(one):
                 app = await run_sync(self._registry.find, job.application)
-                kept = await run_sync(prepare.read, self._file(one))
-                if not prepare.plain(app, job):
+                kept = await run_sync(staging.read, self._file(one))
+                if not staging.plain(app, job):
                     kept = self._required(one, kept)
-                filled = prepare.fill(app, job, kept or PreparedJob(), one.claim.job)
-            one.spec = prepare.spec_of(one.spec, filled, one.folder)
+                filled = staging.fill(app, job, kept or PreparedJob(), one.claim.job)
+            one.spec = staging.spec_of(one.spec, filled, one.folder)
             one.binding = Binding(data=dict(filled.calls))
 
     # -- after the job ---------------------------------------------------------------------------
@@ -216,8 +215,8 @@ class JobData:
         if job.application == PILOT:
             return False
         with shortage.waits():
-            kept = await run_sync(prepare.read, self._file(one))
-        if kept is None and prepare.bare(job):
+            kept = await run_sync(staging.read, self._file(one))
+        if kept is None and staging.bare(job):
             return False
         kept = self._required(one, kept)
         if not kept.leaves or kept.sent:
@@ -234,11 +233,11 @@ class JobData:
             job, user = await self._writer.run(lambda db: _asked(db, one))
             folder = f"{room.root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
-                kept = self._required(one, await run_sync(prepare.read, self._file(one)))
+                kept = self._required(one, await run_sync(staging.read, self._file(one)))
                 app = await run_sync(self._registry.find, job.application)
                 if _to_run(kept):
                     await self._step(one, "postprocess")
-                    argv = prepare.fill(app, job, kept, one.claim.job).postprocess
+                    argv = staging.fill(app, job, kept, one.claim.job).postprocess
                     if argv:
                         await self._run(one, app, folder, "postprocess", argv)
                     kept = await self._keep(one, kept, postprocessed=True)
@@ -251,7 +250,7 @@ class JobData:
 
     async def _send(self, one: BatchJob, transfer: TransferJob, kept: PreparedJob) -> PreparedJob:
         await self._step(one, "stage_out")
-        prepare.check_outputs(transfer.app, transfer.job)
+        staging.check_outputs(transfer.app, transfer.job)
         again = kept.sending or await run_sync(self._sent_before, one)
         kept = await self._keep(one, kept, sending=True)
         beside = f"{transfer.folder}.out"
@@ -269,7 +268,7 @@ class JobData:
         """Return whether an earlier process may have sent some of the outputs."""
         job, attempt = one.attempt
         files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
-        return any(kept.sending for kept in map(prepare.read, files) if kept)
+        return any(kept.sending for kept in map(staging.read, files) if kept)
 
     async def leave(self, one: BatchJob) -> None:
         """Remove temporary files of an attempt; its folder is kept for a while."""
@@ -302,7 +301,7 @@ class JobData:
 
     async def _keep(self, one: BatchJob, kept: PreparedJob, **changes: bool) -> PreparedJob:
         kept = msgspec.structs.replace(kept, **changes)
-        await run_sync(prepare.write, self._file(one), kept)
+        await run_sync(staging.write, self._file(one), kept)
         return kept
 
     def _transfer(
@@ -391,7 +390,7 @@ def blame(error: errors.PilotageError) -> tuple[Blame, str]:
 
 def _asked(db: Db, one: BatchJob) -> tuple[Job, str]:
     """Read the order of a job, in its granted shape, and its sender."""
-    job = prepare.sized(records.message(db, one.claim.job), one.fit)
+    job = staging.sized(records.message(db, one.claim.job), one.fit)
     return job, records.owner_of(db, one.claim.job) or ""
 
 
@@ -401,7 +400,7 @@ def _to_run(kept: PreparedJob) -> bool:
 
 def _known(file: Path, folder: str) -> PreparedJob | None:
     """Read the record of an attempt; ignore it if the folder is gone."""
-    return prepare.read(file) if os.path.isdir(folder) else None
+    return staging.read(file) if os.path.isdir(folder) else None
 
 
 def _make(spare: int, *wanted: str) -> None:
@@ -478,7 +477,7 @@ class Resends:
         if state is not State.DONE:
             raise errors.Conflict(f"it is {state} now")
         app = await run_sync(self._registry.find, job.application)
-        prepare.check_outputs(app, job)
+        staging.check_outputs(app, job)
         key = f"{number}.{attempt}"
         folder = f"{(await self._remote.ready()).root}/{FOLDER}/{key}"
         if not await run_sync(os.path.isdir, folder):

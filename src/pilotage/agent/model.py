@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage.bus import key
+from pilotage.bus import wire
 from pilotage.bus.fields import Speech
 from pilotage.bus.model import Job, Left
 from pilotage.job.model import JobSpec
@@ -33,7 +33,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The order, with defaults filled in.
     job: Job
-    key: key.MessageKey
+    key: wire.MessageKey
     spec: JobSpec
     #: The queue that it counts for.
     queue: str

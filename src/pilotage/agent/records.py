@@ -20,7 +20,7 @@ from pilotage.agent.model import (
 )
 from pilotage.base import errors, text
 from pilotage.base.owner import me
-from pilotage.bus import fields, key
+from pilotage.bus import fields, wire
 from pilotage.bus.model import Job, Left
 from pilotage.job import records as jobs
 from pilotage.job.model import Binding, State
@@ -306,4 +306,4 @@ def answer(db: Db, digest: str, body: bytes, now: float) -> None:
 
 def digest(user: str, body: bytes) -> str:
     """Return the digest of a message of a user."""
-    return key.digest([user, body])
+    return wire.digest([user, body])

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pilotage.agent import shortage
-from pilotage.agent.app import files, hosts, policy, trust
+from pilotage.agent.app import files, hosts, policy
 from pilotage.agent.app.model import Application
 from pilotage.base import errors, toml
 from pilotage.bus.model import BatchQueue
@@ -96,7 +96,7 @@ class Registry:
         known = self._known.get(name)
         if known is None or known[0] != now:
             app = files.read(self._root, name)
-            if reason := trust.exposed(os.path.realpath(file)):
+            if reason := files.exposed(os.path.realpath(file)):
                 hint = "only its owner may write it, since it decides what runs here: `chmod go-w`"
                 raise errors.ConfigError(reason, hint=hint)
             known = self._known[name] = (now, app)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pilotage.agent.app import trust
+from pilotage.agent.app import files
 from pilotage.base import errors, toml, units
 from pilotage.batch import model
 from pilotage.batch.model import SiteSettings
@@ -307,7 +307,7 @@ def read(file: Path, hub: str = "") -> Settings:
         raise errors.NotFound(message, hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
-    if reason := trust.exposed(str(file.resolve())):
+    if reason := files.exposed(str(file.resolve())):
         hint = "only its owner may write it, since it decides what runs here: `chmod go-w`"
         raise errors.Denied(reason, hint=hint)
     return _placed(parse(source, file, hub), file.parent.resolve())

@@ -1,4 +1,7 @@
-"""Staging of files of a job by URL: inputs into its folder, outputs out of it.
+"""Preparation of a job: its files are staged by URL, and its application is filled in.
+
+The parsed config is stored, since programs in the job's folder may change the file. The command is
+made again each time, so that changes by the site's administrator take effect.
 
 Each input arrives in a folder of its own beside the job's, and all are moved to their places when
 they are complete. Paths in messages are checked where they are used: no link leads out.
@@ -15,18 +18,23 @@ from collections.abc import (
     Callable,
     Mapping,
 )
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import msgspec
 from msgspec import UNSET
 
-from pilotage.agent.app import fill, hosts
+from pilotage.agent.app import command, hosts, parser, policy
+from pilotage.agent.app.command import Command
 from pilotage.agent.app.model import Application, Staging
 from pilotage.agent.input_cache import CacheTurn, InputCache, UserCache
 from pilotage.base import durable, errors, paths, text, units
+from pilotage.base.paths import inside
 from pilotage.base.supervise import together
-from pilotage.bus.model import Input, Job, Left
+from pilotage.batch.malleable import Fit
+from pilotage.bus.model import Input, Job, Left, Shape
 from pilotage.data.transfer import allow, settle, tree, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
@@ -36,6 +44,7 @@ from pilotage.data.transfer.kind.hub import HubAddress
 from pilotage.data.transfer.retrying import RetryPolicy, Sleep, Told
 from pilotage.data.transfer.url import SAME
 from pilotage.edge import folders
+from pilotage.job.model import JobSpec
 
 #: A server may be away for a day; the number of attempts does not matter.
 PATIENCE = RetryPolicy(attempts=10_000)
@@ -239,7 +248,7 @@ def _check(path: str, source: str, reason: str) -> None:
     """Raise `Denied` for a source with a `reason`, or a path outside of the job's folder."""
     if reason:
         raise errors.Denied(f"{text.show(source)} cannot be used: {reason}")
-    if path and (reason := fill.outside(path.removesuffix("/"))):
+    if path and (reason := command.outside(path.removesuffix("/"))):
         raise errors.Denied(f"{text.show(path)} is not below the job's folder: {reason}")
 
 
@@ -303,3 +312,123 @@ async def send(
             sent = await _lasting(work)
         left.append(Left(url=address, digest=sent.digest, files=sent.files, bytes=sent.bytes))
     return tuple(left)
+
+
+#: File name of a config that came with the message.
+CONFIG = "pilotage-config"
+
+
+class PreparedJob(msgspec.Struct, frozen=True):
+    """The record of a prepared attempt; it outlives the agent."""
+
+    #: The content of the config.
+    parameters: dict[str, Any] = {}
+    words: tuple[str, ...] = ()
+    #: Whether a program runs after the job, and whether anything is to be done after it.
+    after: bool = False
+    leaves: bool = False
+    #: Whether that program has run, whether sending has begun, and whether all is done.
+    postprocessed: bool = False
+    sending: bool = False
+    sent: bool = False
+    #: Bytes of inputs.
+    read: int = 0
+
+
+text.prime(PreparedJob)
+
+
+def bare(job: Job) -> bool:
+    """Return whether a job has neither inputs nor outputs."""
+    return not (job.inputs or job.outputs or job.config or job.config_file)
+
+
+def plain(app: Application, job: Job) -> bool:
+    """Return whether a job needs only to be run; then no record is kept."""
+    return bare(job) and not (app.preprocess or app.postprocess)
+
+
+def check(app: Application, job: Job, user: str) -> None:
+    """Raise `Denied` if a job may not run any more: its application may have changed since."""
+    if reasons := policy.judge(app, job, user).reasons:
+        raise errors.Denied("; ".join(reasons), hint="`pilotage app show NAME` says what may run")
+
+
+def check_outputs(app: Application, job: Job) -> None:
+    """Raise `Denied` if results may not go where they are to go any more."""
+    for one in job.outputs:
+        if reason := hosts.why_not(one.url, app.staging):
+            raise errors.Denied(f"{text.show(one.url)} cannot be used: {reason}")
+
+
+def sized(job: Job, fit: Fit | None) -> Job:
+    """Write a job in the shape that it has got."""
+    if fit is None:
+        return job
+    time = job.wall_time if fit.time is None else int(fit.time)
+    return msgspec.structs.replace(job, nodes=fit.nodes, wall_time=time, shape=Shape())
+
+
+def configured(job: Job) -> Job:
+    """Name the file that the config of a message is in."""
+    return msgspec.structs.replace(job, config_file=CONFIG) if job.config else job
+
+
+def write_config(job: Job, folder: str, aside: str) -> None:
+    """Put the config of a message into the job's folder."""
+    part = os.path.join(aside, CONFIG)
+    with open(part, "w", encoding="utf-8", newline="") as file:
+        file.write(job.config)
+    os.rename(part, inside(folder, CONFIG))
+
+
+def open_folders(job: Job, folder: str) -> None:
+    """Make the folders that outputs go to, as they are where the job comes from."""
+    for one in job.outputs:
+        os.makedirs(os.path.dirname(inside(folder, one.path)), exist_ok=True)
+
+
+async def read_config(app: Application, job: Job, folder: str) -> PreparedJob:
+    """Read the config of a job, if it has one, by the site's own parser."""
+    file = configured(job).config_file
+    if not file or app.takes != "parameters":
+        return PreparedJob()
+    parsed = await parser.parse(app, folder, file)
+    return PreparedJob(parameters=dict(parsed.parameters), words=parsed.words)
+
+
+def fill(app: Application, job: Job, kept: PreparedJob, number: int) -> Command:
+    """Fill in an application; the message overrides the config."""
+    given = {**kept.parameters, **job.parameters}
+    return command.make(app, configured(job), given, kept.words, number=number)
+
+
+def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
+    """Return the definition that the batch job runs."""
+    return msgspec.structs.replace(
+        spec,
+        recipe=filled.function or command.recipe(filled.argv),
+        base=folder,
+        env={name: command.literal(value) for name, value in filled.env.items()},
+        cwd=command.literal(folder),
+        image=filled.image,
+    )
+
+
+# -- records on disk -------------------------------------------------------------------------------
+
+
+def read(file: Path) -> PreparedJob | None:
+    """Read the record of an attempt; none if its data is not there yet."""
+    try:
+        return msgspec.convert(text.load(file.read_bytes()), PreparedJob)
+    except FileNotFoundError:
+        return None
+    except (ValueError, msgspec.ValidationError) as error:
+        raise errors.PilotageError(f"{file} cannot be read: {error}") from error
+
+
+def write(file: Path, kept: PreparedJob) -> None:
+    """Write the record of an attempt; it is on disk when this returns."""
+    durable.folder(file.parent, mode=0o700)
+    durable.write(file, text.dump(kept))

@@ -14,7 +14,7 @@ from pilotage.base import durable, errors, paths, text
 from pilotage.batch import job
 from pilotage.batch.connection import SiteConnection
 from pilotage.batch.job import BatchJob, ItemFolder
-from pilotage.batch.streams import Streams
+from pilotage.batch.results import Streams
 from pilotage.batch.tunnels import Tunnels
 from pilotage.data.export import Exports, Layout, lay, reclaim, remove, take
 from pilotage.data.image import Images

@@ -9,7 +9,7 @@ from pilotage.batch.model import SiteSettings
 from pilotage.job.model import State
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark
-from pilotage.match.wish import ONLY_APPLICATIONS
+from pilotage.match.submission import ONLY_APPLICATIONS
 
 _ANY = 1 << 40
 

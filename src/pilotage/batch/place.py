@@ -18,8 +18,8 @@ from pilotage.base.supervise import Background
 from pilotage.batch import job, offer, orders, submission
 from pilotage.batch import records as submissions
 from pilotage.batch.driver import SubmissionDriver
-from pilotage.batch.held import Attempt, HeldJobs, ProgressWriter
 from pilotage.batch.job import BatchJob, ItemFolder
+from pilotage.batch.orders import Attempt, HeldJobs, ProgressWriter
 from pilotage.batch.results import JobStaging, ResultFetcher
 from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.job import moves, records, retry, template

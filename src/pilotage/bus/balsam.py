@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.bus import strict, wire
+from pilotage.bus import wire
 from pilotage.bus.fields import State, Step
 from pilotage.bus.model import Chain, Job, Message, Status
 
@@ -65,7 +65,7 @@ class ReadMessage(msgspec.Struct, frozen=True):
 
 def read_message(body: bytes, site: str = "") -> ReadMessage:
     """Read a message of ours, of Balsam's or of Argo's; `site` is who reads it."""
-    found = strict.load(body)
+    found = wire.load(body)
     if "v" in found or "kind" in found:
         return ReadMessage(wire.read(found))
     return argo(found, site) if "subjobs" in found else balsam(found, site)
@@ -166,7 +166,7 @@ def _closed(found: Mapping[str, Any], known: frozenset[str]) -> None:
                 message = f"the field `{name}` cannot be set by a message"
                 raise errors.BadMessage(message, hint=hint, field=name)
         elif name not in _UNREAD:
-            message = f"there is no field {strict.shown(name)} in a job definition"
+            message = f"there is no field {wire.shown(name)} in a job definition"
             hint = wire.FORBIDDEN.get(
                 name, 'a job of our own form has `"v": 1` and `"kind": "job"`'
             )
@@ -221,7 +221,7 @@ def _convert(plain: dict[str, Any], kind: type[Job | Chain]) -> Job | Chain:
         theirs = _THEIRS.get(head[0]) if head else None
         if theirs is None:
             raise
-        message = error.message.replace(strict.shown(error.field), f"`{theirs}`")
+        message = error.message.replace(wire.shown(error.field), f"`{theirs}`")
         raise errors.BadMessage(message, hint=error.hint, field=theirs) from None
 
 

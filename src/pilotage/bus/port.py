@@ -1,14 +1,22 @@
-"""The interface of every bus: publish, subscribe, acknowledge and request."""
+"""The interface of every bus: publish, subscribe, acknowledge and request.
+
+Messages that arrive together are taken in batches, as many as one transaction takes.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Protocol
 
+import anyio
 import msgspec
+
+from pilotage.base import errors
 
 
 class MessageHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,3 +94,68 @@ def _word(word: str) -> str:
     if word == "*":
         return r"\.[^.]+"
     return r"\." + re.sub(r"(?:\\\*)+", "[^.]*", re.escape(word))
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+#: Messages, and bytes of them, that go into one transaction.
+MOST_AT_ONCE = 400
+_MOST_BYTES = 8_000_000
+#: How long to rest before messages go back that could not be written, in seconds.
+_REST_S = 5.0
+
+
+async def take_batches(
+    incoming: AsyncIterator[Message], act: Callable[[list[Message]], Awaitable[None]]
+) -> None:
+    """Process available messages in batches until cancelled; more are received meanwhile."""
+    here: deque[Message] = deque()
+    came = [anyio.Event()]
+
+    async def pump() -> None:
+        async for message in incoming:
+            here.append(message)
+            came[0].set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pump)
+        while True:
+            await came[0].wait()
+            came[0] = anyio.Event()
+            while here:
+                await act(_some(here))
+
+
+def _some(here: deque[Message]) -> list[Message]:
+    """Remove messages for one transaction from the queue."""
+    taken: list[Message] = []
+    size = 0
+    while here and len(taken) < MOST_AT_ONCE and size < _MOST_BYTES:
+        taken.append(here.popleft())
+        size += len(taken[-1].body)
+    return taken
+
+
+async def settle_batches(
+    bus: Bus, messages: Sequence[Message], take: Callable[[Sequence[Message]], Awaitable[None]],
+    log: logging.Logger,
+) -> None:  # fmt: skip
+    """Process messages, and acknowledge them; a faulty one does not stop others."""
+    try:
+        await take(messages)
+    except errors.StoreUnavailable as error:
+        words = "%s; %d messages are returned to the broker"
+        log.error(words, error, len(messages))  # noqa: TRY400 - the error says it all
+        await anyio.sleep(_REST_S)
+        await bus.ack(*messages, done=False)
+    except Exception:
+        # Its content is requested again, if it matters.
+        if len(messages) == 1:
+            log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
+            await bus.ack(*messages)
+            return
+        for one in messages:
+            await settle_batches(bus, [one], take, log)
+    else:
+        await bus.ack(*messages)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage.agent.app import files, model, trust
+from pilotage.agent.app import files, model
 from pilotage.base import errors
 from pilotage.cli import sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
@@ -56,7 +56,7 @@ class Described:
     def app(self, executable: str, argv: tuple[str, ...]) -> model.Application:
         """Make an application of it."""
         given = {
-            "executable": executable, "sha256": trust.digest(executable), "argv": argv,
+            "executable": executable, "sha256": files.digest(executable), "argv": argv,
             "version": self.version, "about": self.about, "launcher": self.launcher,
             "container": self.container, "users": self.user or ("*",),
             "parameter": dict(_parameter(one) for one in self.parameter),
@@ -129,7 +129,7 @@ def add(
     """Write the file of a new application, with the SHA-256 of its program."""
     program = str(executable.absolute())
     made = described.app(program, argv)
-    if reason := trust.exposed(program):
+    if reason := files.exposed(program):
         hint = "others could replace it: correct its owner and mode first"
         raise errors.Denied(reason, hint=hint)
     with at.open() as project:
@@ -198,8 +198,8 @@ def _look(root: Path, name: str) -> tuple[model.Application | None, str, str]:
         one = files.read(root, name)
     except errors.ConfigError as error:
         return None, "mistaken", str(error)
-    reasons = trust.Trust().reasons(one)
-    if exposed := trust.exposed(str(files.file_of(root, name).absolute())):
+    reasons = files.Trust().reasons(one)
+    if exposed := files.exposed(str(files.file_of(root, name).absolute())):
         reasons.append(exposed)
     if reasons:
         return one, "not trusted", "; ".join(reasons)

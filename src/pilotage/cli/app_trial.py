@@ -14,7 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage.agent import status
-from pilotage.agent.app import command, files, fill, model, parser, policy, trust
+from pilotage.agent.app import command, files, model, parser, policy
 from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Job
@@ -71,7 +71,7 @@ def trial(
     job = asked.job(name, given)
     parsed = _config(app, asked.config)
     values: dict[str, object] = {**parsed.parameters, **given}
-    reasons = [*trust.Trust().reasons(app), *fill.values(app, values)[1]]
+    reasons = [*files.Trust().reasons(app), *command.fill_values(app, values)[1]]
     if asked.user:
         told = policy.judge(app, job, asked.user).reasons
         reasons += [one for one in told if one not in reasons]

@@ -17,7 +17,6 @@ from cyclopts import Parameter
 
 from pilotage.base import errors, text, units
 from pilotage.bus import balsam, wire
-from pilotage.bus import key as keys
 from pilotage.bus.model import Chain, Job, Status
 from pilotage.bus.port import Bus as Talk
 from pilotage.bus.port import Message
@@ -112,7 +111,7 @@ def addressed(message: object, site: str, file: str, key: str, user: str) -> Job
         said = f"{_shown(file)} is for the site {message.site}"
         raise errors.UsageError(said, hint=f"`pilotage site send {message.site} {file}`")
     made = msgspec.structs.replace(
-        message, key=key or message.key or keys.of(message, "").digits, speech="pilotage"
+        message, key=key or message.key or wire.message_key(message, "").digits, speech="pilotage"
     )
     made = msgspec.structs.replace(made, reply=message.reply or _reply(user or made.key))
     # A key from the command line has not been looked at yet.

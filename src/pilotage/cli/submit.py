@@ -29,7 +29,7 @@ from pilotage.job.model import (
     Recipe,
     Script,
 )
-from pilotage.match import submission, wish
+from pilotage.match import submission
 from pilotage.match.prospect import Prospect
 from pilotage.rule.schema import WAYS
 
@@ -213,7 +213,7 @@ def _at_least(name: str, least: int) -> Callable[[int], int]:
 
 def _checked(spec: JobSpec) -> JobSpec:
     try:
-        wish.check(spec)
+        submission.check_spec(spec)
     except errors.BadRule as error:
         raise errors.UsageError(f"`--{error.at}`: {error.message}", hint=error.hint) from None
     return spec

@@ -58,7 +58,7 @@ class EdgeData:
     ) -> tuple[Input, ...]:
         """Put files of the project where a site can fetch them; each has its path there.
 
-        Small ones go with the message, up to so many bytes as are `carried` by it.
+        Small ones go with the message, which carries at most `carried` bytes of them.
         """
         found = await run_sync(self._small, paths, carried) if carried else {}
         if len(found) < len(paths) and not self._stores.reaches(site):

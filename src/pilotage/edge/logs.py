@@ -28,7 +28,7 @@ from pilotage.bus.model import Answer, Follow, FollowedJob, Log, Status
 from pilotage.edge import records
 from pilotage.edge.message import HubIdentity
 from pilotage.edge.records import OVER
-from pilotage.run import output
+from pilotage.run import outcome as run_outcome
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -197,7 +197,7 @@ class EdgeLogs:
         return has
 
     def _put(self, at: At, stream: str, piece: LogPiece) -> None:
-        output.put(self._folder, *at, stream, piece.at, piece.data, last=True)
+        run_outcome.put_output(self._folder, *at, stream, piece.at, piece.data, last=True)
 
     # -- the end ---------------------------------------------------------------------------------
 

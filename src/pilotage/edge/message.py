@@ -17,7 +17,7 @@ from pilotage.edge import order
 from pilotage.edge.order import PILOT, PilotOrder
 from pilotage.job import template
 from pilotage.job.model import App, Binding, Call, Command, JobSpec
-from pilotage.match import wish
+from pilotage.match import submission
 
 #: Characters of a name that sites accept, and of a reason.
 _LONGEST = 200
@@ -104,7 +104,7 @@ def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> RemoteJob:
     That folder stands for the project's: `{path}` is relative to it, and `{base}` is `.`. Raises
     `UsageError` or `BadRule` for a job that no such site can run.
     """
-    application = wish.application(spec.recipe)
+    application = submission.application(spec.recipe)
     if not application:
         message = "a site with an agent runs only what its administrator registered"
         raise errors.UsageError(message, hint="name an application: `app`")

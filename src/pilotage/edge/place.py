@@ -33,9 +33,10 @@ from pilotage.job.outcome import Cause
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Granted, Place, Stop, queue_mark
 from pilotage.match.queue import JobQueue
+from pilotage.match.submission import ONLY_APPLICATIONS
 from pilotage.match.turn import TurnRecords
-from pilotage.match.wish import ONLY_APPLICATIONS
-from pilotage.run import launch, output
+from pilotage.run import launch
+from pilotage.run import outcome as run_outcome
 from pilotage.run.local import JobListener
 from pilotage.store import Db, Writer
 
@@ -86,7 +87,7 @@ class SiteData(Protocol):
     ) -> tuple[Input, ...]:  # fmt: skip
         """Put files of the project where a site can fetch them; each has its path there.
 
-        Small ones go with the message, up to so many bytes as are `carried` by it.
+        Small ones go with the message, which carries at most `carried` bytes of them.
         """
         ...
 
@@ -467,7 +468,7 @@ class EdgePlace:
         """Write the log of an attempt that an earlier version has stored in the database."""
         for stream, written in (("stdout", row.stdout), ("stderr", row.stderr)):
             await anyio.to_thread.run_sync(
-                output.write, self._folder, row.job, row.number, stream, 0, written
+                run_outcome.write_output, self._folder, row.job, row.number, stream, 0, written
             )
         at = {"job": row.job, "number": row.number}
         await self._writer.run(lambda db: db.run("edge_attempt_logged", **at))

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from pilotage.base import backoff, crash, errors
 from pilotage.base.clock import Clock
 from pilotage.base.supervise import Supervisor
-from pilotage.bus import batches
+from pilotage.bus import port
 from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message
 from pilotage.edge import records, silence, statuses
@@ -235,9 +235,11 @@ class EdgeSites:
         self, bus: Bus, pattern: str, take: Callable[[Sequence[Message]], Awaitable[None]],
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
-        async with bus.subscribe(pattern, ahead=batches.MOST) as incoming:
+        async with bus.subscribe(pattern, ahead=port.MOST_AT_ONCE) as incoming:
             task_status.started()
-            await batches.take(incoming, lambda some: batches.settle(bus, some, take, _log))
+            await port.take_batches(
+                incoming, lambda some: port.settle_batches(bus, some, take, _log)
+            )
 
     async def _take(self, words: Sequence[Word]) -> None:
         self._logs.take(one for one in words if isinstance(one, Log))

@@ -19,8 +19,8 @@ import msgspec
 
 from pilotage.base import backoff, errors, text
 from pilotage.base.supervise import Supervisor
-from pilotage.bus import batches, key, strict
 from pilotage.bus import model as bus
+from pilotage.bus import port, wire
 from pilotage.bus.balsam import read_message
 from pilotage.bus.port import Message
 from pilotage.edge import broker
@@ -127,7 +127,7 @@ def judge(message: Message, settings: config.Settings) -> NewFlow | RefusedFlow:
         _check(flow, settings)
     except errors.PilotageError as error:
         return msgspec.structs.replace(known, reason=said(error))
-    digits = asked.key or key.of(asked, user).digits  # type: ignore[union-attr, arg-type]
+    digits = asked.key or wire.message_key(asked, user).digits  # type: ignore[union-attr, arg-type]
     return NewFlow(flow=flow, key=f"message:{user}:{digits}", owner=user, source="message")
 
 
@@ -181,7 +181,7 @@ def may_reply(topic: str, settings: config.Settings) -> bool:
 def guess(body: bytes, user: str, back: str) -> RefusedFlow:
     """Return where to report that a message was refused; to senders of Balsam it is `back`."""
     try:
-        found = strict.load(body)
+        found = wire.load(body)
     except errors.BadMessage:
         return RefusedFlow("", user)
     old = "v" not in found and "kind" not in found
@@ -259,5 +259,7 @@ class FlowIntake:
             tasks.start_soon(self._send, line)
 
     async def _listen(self, bus: AmqpBus, pattern: str) -> None:
-        async with bus.subscribe(pattern, ahead=batches.MOST) as incoming:
-            await batches.take(incoming, lambda some: batches.settle(bus, some, self._flows, _log))
+        async with bus.subscribe(pattern, ahead=port.MOST_AT_ONCE) as incoming:
+            await port.take_batches(
+                incoming, lambda some: port.settle_batches(bus, some, self._flows, _log)
+            )

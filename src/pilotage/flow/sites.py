@@ -10,7 +10,7 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.flow.model import Flow, Step
 from pilotage.job.model import JobSpec, Workflow
-from pilotage.match import expr, wish
+from pilotage.match import expr, submission
 from pilotage.match.sites import SiteCause, SiteView, hint, message
 from pilotage.project.settings import Settings
 from pilotage.rule.model import Rule
@@ -189,5 +189,5 @@ def _steps(flow: Flow, within: str = "") -> Iterator[tuple[str, Step]]:
 def application(step: Step) -> tuple[str, bool]:
     """Name the application of a step, and say whether the step itself does."""
     named = step.application or str(step.recipe.get("app", ""))
-    kinds = {"command": wish.COMMANDS, "call": wish.FUNCTIONS}
+    kinds = {"command": submission.COMMANDS, "call": submission.FUNCTIONS}
     return named or kinds.get(str(step.recipe.get("kind", "")), ""), bool(named)

@@ -12,7 +12,7 @@ from pilotage.job.model import Resources
 from pilotage.match import expr
 from pilotage.match.expr import tree
 from pilotage.match.expr.value import COMPARE, is_number
-from pilotage.match.wish import FOLDER
+from pilotage.match.submission import FOLDER
 
 _BYTES = frozenset({"memory", "disk"})
 _SPANS = frozenset({"time", "time left"})

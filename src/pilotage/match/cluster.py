@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage.job.model import JobSpec, Resources
-from pilotage.match import expr, wish
+from pilotage.match import expr, submission
 from pilotage.match.place import Place
 
 #: How long a job of an unknown kind is taken to last, in seconds.
@@ -131,11 +131,16 @@ class Clusters:
 
     def of(self, spec: JobSpec, owner: str) -> Cluster:
         """Find the cluster of a definition, or begin one."""
-        required = wish.requirements(spec)
+        required = submission.requirements(spec)
         allocation = spec.allocation
         times = allocation.nodes * allocation.tasks
         wants = Wants(
-            spec.resources, required, spec.rank, times, wish.sites(spec), _asked_of_job(spec, owner)
+            spec.resources,
+            required,
+            spec.rank,
+            times,
+            submission.sites(spec),
+            _asked_of_job(spec, owner),
         )
         return self._of(wants)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from pilotage.base import errors, units
 from pilotage.job.model import App, JobSpec, Workflow
-from pilotage.match import wish
+from pilotage.match import submission
 
 #: Names that a hint lists at most.
 _FEW = 8
@@ -95,7 +95,7 @@ class SiteView(msgspec.Struct, frozen=True):
         if not spec.site or isinstance(spec.recipe, Workflow):
             return None
         own = isinstance(spec.recipe, App)
-        return self.object(spec.site, wish.application(spec.recipe), named=own)
+        return self.object(spec.site, submission.application(spec.recipe), named=own)
 
     def object(self, name: str, app: str, *, named: bool) -> Objection | None:
         """Return why a site does not take a job that runs an application.

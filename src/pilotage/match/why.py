@@ -11,7 +11,7 @@ import msgspec
 from pilotage.job.model import Resources
 from pilotage.match.clause import Asked, Edit, figure, meant, needs, required
 from pilotage.match.expr.value import is_number
-from pilotage.match.wish import FOLDER
+from pilotage.match.submission import FOLDER
 
 _FEW = 3
 _UNDECLARED = "it uses files of the project's folder that it does not declare"

@@ -27,8 +27,7 @@ from pilotage.event import content
 from pilotage.job import model, moves, records, template
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot.launches import JobCancelled, NotRunnable
-from pilotage.pilot.model import NodeFacts, Project
+from pilotage.pilot.model import JobCancelled, NodeFacts, NotRunnable, Project
 from pilotage.pilot.table import Pilot
 from pilotage.run import launch
 from pilotage.run.model import Sandbox

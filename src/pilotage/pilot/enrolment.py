@@ -12,11 +12,10 @@ import msgspec
 from pilotage.base import errors, text, units
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot import messages, validate
+from pilotage.pilot import messages
 from pilotage.pilot.data_link import DataLinks
-from pilotage.pilot.launches import strongest
 from pilotage.pilot.model import NodeCheck, NodeFacts, PilotState, Project
-from pilotage.pilot.sync import SyncHandler, as_stop
+from pilotage.pilot.sync import SyncHandler, as_stop, strongest
 from pilotage.pilot.table import OVER, Pilot, PilotLink, PilotTable
 from pilotage.project import tokens
 from pilotage.project.settings import Pilots
@@ -58,7 +57,7 @@ class Enrolment:
 
     async def enrol(self, hello: messages.Hello, line: PilotLink) -> Pilot:
         """Enrol a pilot; its token is used up in the same transaction."""
-        validate.check_hello(hello)
+        messages.check_hello(hello)
         digest = tokens.digest(hello.key)
         # What it sees of the project it must show first.
         told = msgspec.structs.replace(hello.facts, project=Project.UNKNOWN, boxed=Project.UNKNOWN)
@@ -141,8 +140,8 @@ class Enrolment:
         self, message: messages.Resume, line: PilotLink
     ) -> tuple[Pilot, dict[str, Any]]:
         """Resume a pilot that lost its connection, or that was declared lost."""
-        validate.check_version(message.protocol)
-        validate.check_pilot(message.pilot)
+        messages.check_version(message.protocol)
+        messages.check_pilot(message.pilot)
         pilot = await self._table.find(message.pilot)
         if not hmac.compare_digest(pilot.digest, tokens.digest(message.key)):
             raise errors.Denied("this key is not that pilot's", hint="enrol again")
@@ -163,7 +162,7 @@ class Enrolment:
 
     def carry(self, message: messages.DataChannel) -> Pilot:
         """Find the pilot that wants a connection for the data of its attempts."""
-        validate.check_version(message.protocol)
+        messages.check_version(message.protocol)
         pilot = self._table.pilots.get(message.pilot)
         known = pilot.digest if pilot else ""
         if pilot is None or not hmac.compare_digest(known, tokens.digest(message.key)):

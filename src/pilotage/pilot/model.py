@@ -11,6 +11,9 @@ from pilotage.run.model import Usage
 
 #: The version of the conversation between a pilot and the hub.
 PROTOCOL = 1
+#: A launch in which only the numbers of the attempt are missing, and the files it names.
+Template = tuple[bytes, list[str]]
+Templates = dict[int, Template]
 
 
 class PilotState(StrEnum):
@@ -122,3 +125,11 @@ class ReportedEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     #: What was written and not sent before, in base64.
     stdout: str = ""
     stderr: str = ""
+
+
+class NotRunnable(Exception):
+    """A job cannot run on this node; the text says why."""
+
+
+class JobCancelled(Exception):
+    """A job must not run at all any more; the text says why."""

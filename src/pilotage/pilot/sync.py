@@ -1,31 +1,149 @@
-"""Handle `sync` messages: record reported ends, and send launches."""
+"""Handle `sync` messages: record reported ends, and send launches.
+
+Launches are JSON: a definition is filled in once, and then only numbers change.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import secrets
 from typing import Any, cast
 
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.job import moves, retry
+from pilotage.job import model, moves, records, retry
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
 from pilotage.match.place import Granted, PlaceRequest, Stop
 from pilotage.match.queue import NO_PLACE, JobQueue
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot import messages, model, validate
+from pilotage.pilot import messages
 from pilotage.pilot.data import Staging
-from pilotage.pilot.launches import JobCancelled, LaunchTemplates, NotRunnable
-from pilotage.pilot.model import PilotState
+from pilotage.pilot.model import (
+    JobCancelled,
+    NodeFacts,
+    NotRunnable,
+    PilotState,
+    ReportedEnd,
+    Template,
+    Templates,
+)
 from pilotage.pilot.table import OVER, HeldAttempt, Pilot, PilotLink, PilotTable
 from pilotage.project.settings import Pilots
-from pilotage.run import output
+from pilotage.run import launch
+from pilotage.run import outcome as run_outcome
 from pilotage.run.local import JobListener
-from pilotage.run.model import EndReason
+from pilotage.run.model import EndReason, Sandbox
 from pilotage.run.outcome import classify
 from pilotage.store import Db
+
+#: Definitions that are cached, in all and for one node.
+_MOST = 10_000
+_MOST_CUT = 4
+#: Bytes of a launch that is kept for one node; there may be very many nodes.
+_LARGE = 4096
+_PLAIN = text.dump(model.Binding())
+#: Sandboxes that can run an image.
+_CONTAINERS = ("podman", "apptainer")
+
+
+class LaunchTemplates:
+    """Makes launches from templates in which marks stand for what differs between jobs.
+
+    The marks are random, so that no text of a user's can hold them by accident or by design.
+    """
+
+    def __init__(self, place: launch.LaunchContext, sandbox: str) -> None:
+        self._sandbox = sandbox
+        self._job, self._attempt = (b"%d" % (10**17 + secrets.randbelow(10**17)) for _ in "ja")
+        self._work = f"/{secrets.token_hex(16)}"
+        self._python = f"/{secrets.token_hex(16)}"
+        self._place = place
+        self._known: dict[tuple[int, str], Template] = {}
+
+    def fill(
+        self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, cuts: Templates
+    ) -> tuple[bytes, list[str], model.Binding]:
+        """Write the launch of a claimed job, the files it says it writes, and what made it.
+
+        `cuts` is where what has been written for this node is kept.
+        """
+        if claim.binding != _PLAIN or isinstance(spec.recipe, model.Call):
+            return self._whole(claim, spec, facts, self.sandbox(spec, facts))
+        known = cuts.get(claim.spec)
+        if known is None:
+            known = self._cut(claim, spec, facts)
+            if len(cuts) >= _MOST_CUT:
+                cuts.clear()
+            if len(known[0]) <= _LARGE:
+                cuts[claim.spec] = known
+        body, outputs = known
+        body = body.replace(self._job, b"%d" % claim.job)
+        return body.replace(self._attempt, b"%d" % claim.attempt), outputs, model.Binding()
+
+    def sandbox(self, spec: model.JobSpec, facts: NodeFacts) -> str:
+        """Choose the kind of sandbox for a job on a node."""
+        if spec.image.startswith(("file:", "local:")):
+            raise NotRunnable(f"{spec.image} is brought to batch queues of sites only: use `via`")
+        if spec.image:
+            kind = next((one for one in _CONTAINERS if one in facts.sandboxes), "")
+            if not kind:
+                raise NotRunnable(f"{facts.host} has no container runtime for {spec.image}")
+            return kind
+        if self._sandbox == "auto":
+            return strongest(facts)
+        if self._sandbox != "none" and self._sandbox not in facts.sandboxes:
+            raise NotRunnable(f"{facts.host} has no sandbox `{self._sandbox}`")
+        return self._sandbox
+
+    def _cut(self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts) -> Template:
+        """Fill a definition in for a node; marks stand for the job and the attempt."""
+        kind = self.sandbox(spec, facts)
+        known = self._known.get((claim.spec, kind))
+        if known is None:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            marked = msgspec.structs.replace(claim, job=int(self._job), attempt=int(self._attempt))
+            node = NodeFacts(host="", work=self._work, cpus=1, memory=1, python=self._python)
+            body, outputs, _ = self._whole(marked, spec, node, kind)
+            known = self._known[claim.spec, kind] = (body, outputs)
+        body, outputs = known
+        for mark, value in ((self._work, facts.work), (self._python, facts.python)):
+            body = body.replace(mark.encode(), _inside(value).encode())
+        return body, outputs
+
+    def _whole(
+        self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, kind: str
+    ) -> tuple[bytes, list[str], model.Binding]:
+        binding = records.read_binding(claim.binding)
+        if objection := launch.objection(binding, spec.on_change):
+            raise JobCancelled(objection)
+        launch.require_inputs(spec, binding, self._place.base, claim.job)
+        place = msgspec.structs.replace(self._place, python=facts.python, programs=facts.work)
+        sandbox = None if kind == "none" else Sandbox(kind=kind, image=spec.image)
+        prepared = launch.prepare(
+            place, launch.carried(spec), binding, job=claim.job, attempt=claim.attempt,
+            folder=f"{facts.work}/jobs/{claim.job}.{claim.attempt}", owner=claim.owner,
+            sandbox=sandbox,
+        )  # fmt: skip
+        written = msgspec.structs.asdict(prepared.launch) | {
+            "outputs": prepared.outputs, "cpus": spec.resources.cpus,
+        }  # fmt: skip
+        declared = [*prepared.outputs.values(), *prepared.optional.values()]
+        return text.dump(written).encode(), declared, binding
+
+
+def strongest(facts: NodeFacts) -> str:
+    """Name the strongest sandbox without an image that a node has; `none` if it has none."""
+    return next((one for one in facts.sandboxes if one not in _CONTAINERS), "none")
+
+
+def _inside(path: str) -> str:
+    """Write a path as it stands inside JSON text."""
+    return text.dump(path)[1:-1]
+
 
 #: The longest that a pilot's question may wait for work, in heartbeats.
 _PATIENCE = 1.0
@@ -59,7 +177,7 @@ class SyncHandler:
 
     def sync(self, pilot: Pilot, message: messages.Sync, line: PilotLink) -> None:
         """Take in what ended, and answer when there is work or time is up."""
-        validate.check_sync(message)
+        messages.check_sync(message)
         if pilot.open >= _MOST_OPEN:
             raise errors.UsageError("too many questions at once", hint="wait for the answers")
         self._table.heard(pilot)
@@ -84,8 +202,8 @@ class SyncHandler:
         """Write down what a payload wrote, where commands look for it."""
         self._table.heard(pilot)
         if pilot.holds(message.key):
-            job, attempt = validate.attempt(message.key)
-            output.write(
+            job, attempt = messages.attempt(message.key)
+            run_outcome.write_output(
                 self._folder, job, attempt, message.stream, message.at, message.data
             )  # fmt: skip
 
@@ -145,11 +263,9 @@ class SyncHandler:
             number = pilot.number
             self._queue.change(lambda ledger, db, now: ledger.finish(db, [(number, ends)], now))
 
-    def _ended(
-        self, pilot: Pilot, end: model.ReportedEnd, ending: list[HeldAttempt]
-    ) -> moves.EndedJob:
+    def _ended(self, pilot: Pilot, end: ReportedEnd, ending: list[HeldAttempt]) -> moves.EndedJob:
         """Classify an end; of attempts that this pilot does not hold, only successes count."""
-        job, attempt = validate.attempt(end.key)
+        job, attempt = messages.attempt(end.key)
         held = pilot.held.get(job)
         if held is None or held.attempt != attempt:
             held = HeldAttempt(job, attempt, 0, None, "")
@@ -157,7 +273,7 @@ class SyncHandler:
             ending.append(held)
         for stream, data in (("stdout", end.stdout), ("stderr", end.stderr)):
             if data and held.spec:
-                output.write(self._folder, job, attempt, stream, -1, data)
+                run_outcome.write_output(self._folder, job, attempt, stream, -1, data)
         judged = _classify(pilot, held, end)
         pilot.done += judged.ok
         return moves.EndedJob(job, attempt, held.number, judged)
@@ -278,9 +394,9 @@ class SyncHandler:
             self._queue.nudge(pilot.number)
 
 
-def _classify(pilot: Pilot, held: HeldAttempt, end: model.ReportedEnd) -> retry.AttemptEnd:
+def _classify(pilot: Pilot, held: HeldAttempt, end: ReportedEnd) -> retry.AttemptEnd:
     """Return what an end that a pilot reports means for its job."""
-    ending = validate.ending(end)
+    ending = messages.ending(end)
     if ending.reason is EndReason.NOT_STARTED:
         # What a node lacks, such as a folder or a program, is no fault of the job.
         return _refused(pilot, ending.message)

@@ -16,11 +16,10 @@ from pilotage.job.model import JobSpec
 from pilotage.job.retry import AttemptEnd
 from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue
+from pilotage.match.submission import FOLDER, ONLY_APPLICATIONS
 from pilotage.match.turn import TurnRecords
-from pilotage.match.wish import FOLDER, ONLY_APPLICATIONS
-from pilotage.pilot.launches import Templates
 from pilotage.pilot.messages import Used
-from pilotage.pilot.model import NodeFacts, PilotState, Project
+from pilotage.pilot.model import NodeFacts, PilotState, Project, Templates
 from pilotage.store import Db
 
 #: Seconds after which a measurement counts half for how things are now.

@@ -16,7 +16,7 @@ from pilotage.batch.pilot_request import PilotRequest
 from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import ExplainReason
-from pilotage.match.wish import FOLDER
+from pilotage.match.submission import FOLDER
 from pilotage.node.policy import StayLimits
 from pilotage.pilot.model import Project
 from pilotage.pool import files, state

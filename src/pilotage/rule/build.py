@@ -10,7 +10,7 @@ from pilotage.base import errors, names, units
 from pilotage.base.text import dump
 from pilotage.job import template
 from pilotage.job.model import Allocation, JobSpec, Limit, Resources, Retry, Workflow
-from pilotage.match import wish
+from pilotage.match import submission
 from pilotage.rule import recipe, sweep, trigger
 from pilotage.rule.model import (
     FilePattern,
@@ -81,11 +81,11 @@ def job(name: str, written: RecipeText, folder: str, base: str = "") -> JobSpec:
             if not variable or "=" in variable or "\0" in variable:
                 raise errors.BadRule(f"{variable!r} cannot name an environment variable")
     with key("requirements"):
-        wish.check_expression(written.requirements or "")
+        submission.check_expression(written.requirements or "")
     with key("rank"):
-        wish.check_expression(written.rank or "")
+        submission.check_expression(written.rank or "")
     with key("image"):
-        wish.check_image(written.image or "")
+        submission.check_image(written.image or "")
     _check_site(written)
     for code in written.ok_codes or ():
         with key("ok_codes"):
@@ -106,7 +106,7 @@ def job(name: str, written: RecipeText, folder: str, base: str = "") -> JobSpec:
     }
     spec = JobSpec(**given)
     with key("batch" if written.batch else "slurm" if written.slurm else "site"):
-        wish.check_site(spec)
+        submission.check_site(spec)
     return spec
 
 

@@ -6,7 +6,7 @@ import platform
 import sys
 
 from pilotage.match.place import Offer, Place
-from pilotage.match.wish import FOLDER, ONLY_APPLICATIONS
+from pilotage.match.submission import FOLDER, ONLY_APPLICATIONS
 
 #: The number of this machine among the pilots.
 LOCAL = 0

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pilotage.agent import records
-from pilotage.agent.app import files, trust
+from pilotage.agent.app import files
 from pilotage.agent.app.model import Application, AppLimits, Parameter, Staging
 from pilotage.agent.model import OutboxEntry
 from pilotage.agent.settings import Settings, SiteBroker
@@ -28,7 +28,7 @@ TRUE = "/usr/bin/true"
 def app(**more: Any) -> Application:
     """Return an application that anybody may use."""
     facts: dict[str, Any] = {
-        "executable": TRUE, "sha256": trust.digest(TRUE), "argv": ("{events}",),
+        "executable": TRUE, "sha256": files.digest(TRUE), "argv": ("{events}",),
         "parameter": {"events": Parameter(kind="integer", default=1)},
         "limits": AppLimits(nodes=4, tasks=8, options=("--exclusive", "--comment")),
         "staging": Staging(hosts=("data.example.org",)),

@@ -13,10 +13,9 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from pilotage.agent.admission import Ingest
 from pilotage.agent.controls import Controls
-from pilotage.agent.ingest import Ingest
-from pilotage.agent.logs import Logs
-from pilotage.agent.outbox import Outbox
+from pilotage.agent.outbox import Logs, Outbox
 from pilotage.agent.registry import Registry
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker

@@ -22,7 +22,7 @@ import msgspec
 
 from pilotage.agent import admission, records
 from pilotage.agent import settings as settings_
-from pilotage.agent.app import files, trust
+from pilotage.agent.app import files
 from pilotage.agent.app.model import Application, Staging
 from pilotage.agent.cleanup import Cleanup
 from pilotage.agent.data import JobData
@@ -123,7 +123,7 @@ class Edge:
         line = f'echo "{name} ${{PILOTAGE_JOB:-$(basename "$PWD")}}" >> {self.ledger}'
         file.write_text(f"#!/bin/sh\n{line}\n{script}\n")
         file.chmod(0o755)
-        return str(file), trust.digest(str(file))
+        return str(file), files.digest(str(file))
 
     def app(
         self, name: str, script: str, *, before: str = "", after: str = "", **facts: Any

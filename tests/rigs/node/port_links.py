@@ -27,9 +27,8 @@ from pilotage.pilot import messages
 from pilotage.pilot.data import Staging
 from pilotage.pilot.data_link import DataLinks
 from pilotage.pilot.enrolment import Enrolment, Marker
-from pilotage.pilot.launches import LaunchTemplates
 from pilotage.pilot.leases import LeaseMonitor
-from pilotage.pilot.sync import SyncHandler
+from pilotage.pilot.sync import LaunchTemplates, SyncHandler
 from pilotage.pilot.table import PilotTable
 from pilotage.project import settings as config
 from pilotage.project import tokens

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from docs._ext import facts, tables
-from pilotage.agent.app import files, fill
+from pilotage.agent.app import command, files
 from pilotage.agent.app import model as apps
 from pilotage.bus import balsam, model
 
@@ -46,7 +46,7 @@ def test_an_application_that_takes_what_others_bring_is_shown(name):
 
 def test_every_word_of_a_template_is_explained():
     told = tables.TABLES["app-words"]()
-    assert [word for word in fill.KNOWN if f"`{{{word}}}`" not in told] == []
+    assert [word for word in command.KNOWN if f"`{{{word}}}`" not in told] == []
 
 
 @pytest.mark.parametrize("source", fences(BUS, "json"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.agent.app import files, trust
+from pilotage.agent.app import files
 from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
 from pilotage.base import errors
 
@@ -194,20 +194,20 @@ def program(tmp_path: Path) -> Path:
 
 
 def app_of(file: Path) -> Application:
-    return Application(executable=str(file), sha256=trust.digest(str(file)))
+    return Application(executable=str(file), sha256=files.digest(str(file)))
 
 
 def why(file: Path, app: Application) -> str:
-    (reason,) = trust.Trust().reasons(app)
+    (reason,) = files.Trust().reasons(app)
     return reason
 
 
 def test_a_program_that_is_as_it_was_is_trusted(program: Path):
-    assert trust.Trust().reasons(app_of(program)) == []
+    assert files.Trust().reasons(app_of(program)) == []
 
 
 def test_a_program_that_changed_is_not(program: Path):
-    app, known = app_of(program), trust.Trust()
+    app, known = app_of(program), files.Trust()
     known.require(app)
     facts = program.stat()
     program.write_text("#!/bin/sh\necho ho\n")
@@ -229,7 +229,7 @@ def test_a_folder_that_others_can_write_is_not(program: Path, mode: int):
     program.parent.chmod(mode)
     assert str(program.parent) in why(program, app)
     program.parent.chmod(0o1777)
-    assert trust.Trust().reasons(app) == []
+    assert files.Trust().reasons(app) == []
 
 
 def test_a_link_is_trusted_only_if_all_it_leads_through_is(program: Path, tmp_path: Path):
@@ -239,7 +239,7 @@ def test_a_link_is_trusted_only_if_all_it_leads_through_is(program: Path, tmp_pa
     (loose / "sim").symlink_to(program)
     (tmp_path / "link").symlink_to("loose/sim")
     linked = Application(executable=str(tmp_path / "link"), sha256=app.sha256)
-    assert trust.Trust().reasons(linked) == []
+    assert files.Trust().reasons(linked) == []
     loose.chmod(0o777)
     assert str(loose) in why(program, linked)
     (tmp_path / "ring").symlink_to("ring")
@@ -267,7 +267,7 @@ def test_every_program_of_an_application_is_looked_at(program: Path):
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     app = Application(
-        executable=str(program), sha256=trust.digest(str(program)),
+        executable=str(program), sha256=files.digest(str(program)),
         preprocess=(str(other),), pins={str(other): PIN},
     )  # fmt: skip
     assert str(other) in why(other, app)

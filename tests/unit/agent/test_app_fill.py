@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent.app import command, fill
+from pilotage.agent.app import command
 from pilotage.agent.app.model import Application, Config, Parameter
 from pilotage.base import errors
 from pilotage.bus.model import Job, Resources
-from pilotage.bus.strict import BAD
+from pilotage.bus.wire import BAD
 from pilotage.job import model, template
 from pilotage.run import launch
 from tests.corpus import injection
@@ -101,7 +101,7 @@ def test_what_a_parameter_may_not_be(one: Parameter, raw: object):
 
 def test_all_that_is_wrong_is_told_at_once():
     one = app(("{a}",), a=Parameter(kind="integer"), b=Parameter(kind="integer"))
-    _, reasons = fill.values(one, {"a": "x", "c": 1})
+    _, reasons = command.fill_values(one, {"a": "x", "c": 1})
     assert len(reasons) == 3
     assert [name in " ".join(reasons) for name in ("`a`", "`b`", "`c`")] == [True] * 3
 
@@ -174,11 +174,11 @@ TEMPLATE = ("sub", "--name={x}", "{x}", "pre{x}mid{y}post", ("--group", "{y}"), 
 @given(st.text(), st.text())
 def test_any_text_stays_within_its_argument(x: str, y: str):
     one = app(TEMPLATE, x=ANY, y=ANY)
-    filled, reasons = fill.values(one, {"x": x, "y": y})
+    filled, reasons = command.fill_values(one, {"x": x, "y": y})
     if reasons:
         assert any(BAD.search(text) or len(text) > 4096 for text in (x, y))
         return
-    assert fill.argv(one.argv, filled) == [
+    assert command.fill_argv(one.argv, filled) == [
         "sub", f"--name={x}", x, f"pre{x}mid{y}post", "--group", y, "{x}", "last",
     ]  # fmt: skip
 
@@ -193,10 +193,10 @@ def test_the_template_says_how_many_arguments_there_are(parts, data):
     tokens = tuple(f"{head}{{{name}}}{tail}" if name else head + tail for head, name, tail in parts)
     texts = {"x": data.draw(st.text()), "y": data.draw(st.text())}
     one = app(tokens, x=ANY, y=ANY)
-    filled, reasons = fill.values(one, texts)
+    filled, reasons = command.fill_values(one, texts)
     if reasons:
         return
-    made = fill.argv(one.argv, filled)
+    made = command.fill_argv(one.argv, filled)
     assert len(made) == len(parts)
     for text, (head, name, tail) in zip(made, parts, strict=True):
         assert text == head + texts.get(name, "") + tail
@@ -208,7 +208,7 @@ def test_the_default_rules_let_nothing_begin_like_an_option(value: str):
         Parameter(kind="text", pattern="(?s).*"), Parameter(kind="path"),
         Parameter(kind="integer"), Parameter(kind="number"),
     ):  # fmt: skip
-        text, reason = fill.value("x", one, value)
+        text, reason = command.fill_value("x", one, value)
         assert (text is None) != (reason == "")
         if text is not None:
             assert not text.startswith("-")
@@ -239,7 +239,7 @@ def test_the_corpus_never_is_more_than_one_argument(kind: str):
     one = app(("first", "{x}", "last"), x=KINDS[kind])
     passed = []
     for value in injection.VALUES:
-        text, reason = fill.value("x", one.parameter["x"], value)
+        text, reason = command.fill_value("x", one.parameter["x"], value)
         if reason:
             assert "`x`" in reason
             continue
@@ -258,9 +258,11 @@ def test_the_corpus_never_is_more_than_one_argument(kind: str):
 
 def test_nothing_of_the_corpus_is_an_option_or_leads_out_unless_allowed():
     for value in injection.VALUES:
-        text, _ = fill.value("x", Parameter(kind="text", pattern="(?s).*", longest=4096), value)
+        text, _ = command.fill_value(
+            "x", Parameter(kind="text", pattern="(?s).*", longest=4096), value
+        )
         assert text is None or not re.match(r"-", text)
-        path, _ = fill.value("x", KINDS["path"], value)
+        path, _ = command.fill_value("x", KINDS["path"], value)
         assert path is None or (path.startswith("./") and ".." not in path.split("/"))
 
 

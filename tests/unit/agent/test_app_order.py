@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pilotage.agent import prepare
+from pilotage.agent import staging
 from pilotage.agent.app import command, files, policy
 from pilotage.agent.app.model import Application, Parameter
-from pilotage.agent.prepare import PreparedJob
+from pilotage.agent.staging import PreparedJob
 from pilotage.base import errors
 from pilotage.bus.model import Job
 from pilotage.edge import message, order
 from pilotage.job import model
-from pilotage.match import wish
+from pilotage.match import submission
 
 PYTHON = {"executable": "/usr/bin/python3", "sha256": "0" * 64}
 COMMANDS = Application(takes="commands")
@@ -55,9 +55,9 @@ def test_it_is_read_from_a_file_and_written():
 def test_a_command_becomes_the_program_that_runs():
     asked = job(order.write_command(["sh", "-c", "echo {x}\necho 2", "--y"]))
     assert policy.judge(COMMANDS, asked, "me").allowed
-    made = prepare.fill(COMMANDS, asked, PreparedJob(), 7)
+    made = staging.fill(COMMANDS, asked, PreparedJob(), 7)
     assert made.argv == ("sh", "-c", "echo {x}\necho 2", "--y")
-    spec = prepare.spec_of(model.JobSpec(model.Command(("x",)), "x"), made, "/site/7.1")
+    spec = staging.spec_of(model.JobSpec(model.Command(("x",)), "x"), made, "/site/7.1")
     assert spec.recipe == command.recipe(made.argv)
     assert (spec.cwd, spec.base) == ("/site/7.1", "/site/7.1")
 
@@ -66,7 +66,7 @@ def test_a_function_becomes_calls_in_the_python_of_the_site():
     recipe = model.Call("f", source="def f(): pass\n", file="/home/me/f.py", python="/mine")
     asked = job(order.write_function(recipe, {"calls": [[[1], {}]]}))
     assert policy.judge(FUNCTIONS, asked, "me").allowed
-    made = prepare.fill(FUNCTIONS, asked, PreparedJob(), 7)
+    made = staging.fill(FUNCTIONS, asked, PreparedJob(), 7)
     assert made.function == model.Call("f", source=recipe.source, python="/usr/bin/python3")
     assert made.calls == {"calls": [[[1], {}]]}
 
@@ -123,7 +123,7 @@ def test_a_hub_sends_programs_and_functions_to_such_applications():
 
 def test_a_site_must_have_the_application():
     for recipe, name in ((model.Command(("x",)), "commands"), (model.Call("f"), "functions")):
-        asked = wish.requirements(model.JobSpec(recipe, "x", site="far"))
+        asked = submission.requirements(model.JobSpec(recipe, "x", site="far"))
         assert f'"{name}" in applications' in asked
-    asked = wish.requirements(model.JobSpec(model.Script(source="x"), "x", site="far"))
+    asked = submission.requirements(model.JobSpec(model.Script(source="x"), "x", site="far"))
     assert asked.endswith("not only_applications")

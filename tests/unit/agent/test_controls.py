@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from pilotage.agent import records
+from pilotage.agent.admission import store_messages
 from pilotage.agent.controls import ControlResult, Controls, execute
-from pilotage.agent.ingest import store_messages
 from pilotage.agent.model import JudgedMessage
 from pilotage.agent.settings import RunningLimits, Settings
 from pilotage.batch import records as sites

@@ -13,10 +13,10 @@ import anyio.lowlevel
 import pytest
 
 from pilotage.agent import admission, batch_system, connection, pilots, records, settings, status
+from pilotage.agent.admission import Ingested, store_messages
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.agent.batch_system import RelayRoute, Relays
 from pilotage.agent.controls import ControlResult, execute
-from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.model import Accepted, JudgedMessage, Rejected
 from pilotage.agent.outbox import Outbox

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage.agent import admission, ingest, records
-from pilotage.agent.ingest import Ingest
+from pilotage.agent import admission, records
+from pilotage.agent.admission import Ingest
 from pilotage.agent.registry import Registry
 from pilotage.store import Db
 from pilotage.testing.bus import MemoryBus
@@ -42,7 +42,7 @@ def odd(usual: Any, where: int) -> Any:
 async def test_one_that_nobody_foresaw_keeps_no_other_away(
     store: Store, monkeypatch: pytest.MonkeyPatch, place: str
 ):
-    monkeypatch.setattr(ingest, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(admission, "_PAUSE_S", 0.01)
     if place == "judged":
         monkeypatch.setattr(admission, "judge", odd(admission.judge, 0))
     else:

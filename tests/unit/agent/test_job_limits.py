@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.agent import job_limits, records
-from pilotage.agent.admission import judge
-from pilotage.agent.ingest import store_messages
+from pilotage.agent.admission import judge, store_messages
 from pilotage.agent.job_limits import ActiveJobs, JobLimits, grant
 from pilotage.agent.model import JudgedMessage
 from pilotage.agent.settings import RunningLimits

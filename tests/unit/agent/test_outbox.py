@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from pilotage.agent import connection, outbox, records
+from pilotage.agent.admission import store_messages
 from pilotage.agent.connection import Heartbeats
-from pilotage.agent.ingest import store_messages
 from pilotage.agent.model import JudgedMessage, OutboxEntry, ReplyTo, StatusFacts
 from pilotage.agent.outbox import Outbox, StreamEnd
 from pilotage.agent.settings import SiteBroker

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pilotage.agent import admission, job_limits, pilots, records
+from pilotage.agent.admission import Ingested, store_messages
 from pilotage.agent.app import command, files
 from pilotage.agent.app.model import Application, AppLimits
-from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.model import Accepted, JudgedMessage, Rejected
 from pilotage.agent.settings import DialledHub, RelaySettings, Settings, SiteBroker
 from pilotage.agent.settings import RunningLimits as Caps

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pilotage.agent import admission, records
+from pilotage.agent.admission import Ingested, store_messages
 from pilotage.agent.app.model import AppLimits
-from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.model import JudgedMessage
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import RunningLimits as Caps

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.base.clock import dice
-from pilotage.batch.limits import CircuitBreaker, CommandLimits, RateLimit
+from pilotage.batch.connection import CircuitBreaker, CommandLimits, RateLimit
 from pilotage.testing.clock import ManualClock
 
 

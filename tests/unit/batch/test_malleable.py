@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent import admission, prepare
+from pilotage.agent import admission, staging
 from pilotage.agent.app import policy
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.batch import job as guest
@@ -313,7 +313,7 @@ def test_the_chosen_shape_is_the_only_one_from_then_on():
     guest.shape(one, Fit(nodes=3, time=900.0))
     assert (one.spec.allocation.nodes, one.spec.resources.time) == (3, 900.0)
     assert one.spec.allocation.shape == model.Shape()
-    sized = prepare.sized(job(nodes_least=2, time_least=600), one.fit)
+    sized = staging.sized(job(nodes_least=2, time_least=600), one.fit)
     assert (sized.nodes, sized.wall_time, sized.shape) == (3, 900, Shape())
     # It is part of the intent, from which a later process knows it.
     written = msgspec.json.decode(msgspec.json.encode(order(fit=one.fit)), type=BatchOrder)

@@ -22,17 +22,17 @@ from pilotage.batch import job as guest
 from pilotage.batch.commands import SiteCommands
 from pilotage.batch.connection import SiteConnection
 from pilotage.batch.data import SiteStaging
-from pilotage.batch.held import HeldJobs
 from pilotage.batch.job import BatchJob, ItemFolder
 from pilotage.batch.login import HelperLink
 from pilotage.batch.model import SiteSettings
 from pilotage.batch.offer import place_of
+from pilotage.batch.orders import HeldJobs
 from pilotage.batch.place import BatchPlace
 from pilotage.batch.submission import ArrayTask, Submission, TaskEnd
 from pilotage.batch.system.model import BatchOrder
 from pilotage.job import moves
 from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
-from pilotage.match import turn, wish
+from pilotage.match import submission, turn
 from pilotage.match.classes import QueuedJob
 from pilotage.match.cluster import Clusters
 from pilotage.match.negotiate import Matcher
@@ -40,7 +40,8 @@ from pilotage.match.place import Lease, Stop
 from pilotage.match.share import Shares
 from pilotage.node.login.files import Files
 from pilotage.node.login.orders import Orders
-from pilotage.run import launch, output
+from pilotage.run import launch
+from pilotage.run import outcome as run_outcome
 
 KEY = "plaaaaaaaaaaaaa"
 
@@ -266,7 +267,7 @@ async def test_what_many_jobs_write_is_asked_for_together(root: Path) -> None:
 async def test_what_cannot_be_kept_is_not_asked_for_again_and_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "write", lambda *_: None)
+    monkeypatch.setattr(run_outcome, "write_output", lambda *_: None)
     login = Login(root)
     await carrier(login, root / "state").logs(writing(root, 1, b"x" * (3 << 20)))
     assert len(login.asked) == 1
@@ -357,4 +358,4 @@ def test_who_waits_in_a_batch_queue_is_not_charged_for_it() -> None:
 
 def test_several_nodes_without_a_site_are_refused() -> None:
     with pytest.raises(errors.BadRule, match="name its `site`"):
-        wish.check(spec(allocation=Allocation(tasks=2)))
+        submission.check_spec(spec(allocation=Allocation(tasks=2)))

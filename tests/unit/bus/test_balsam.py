@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.bus import balsam, fields, key, strict
+from pilotage.bus import balsam, fields, wire
 from pilotage.bus.model import Chain, Control, Input, Job, Output, Reason, Status
 from tests.corpus import injection
 from tests.unit.bus.test_messages import PLAIN
@@ -35,7 +35,7 @@ SLIDE = b"""{
     "output_url": "protocol://server.name.gov/path/to/place/output/files",
 }
 """
-BALSAM: dict[str, Any] = strict.load(SLIDE)
+BALSAM: dict[str, Any] = wire.load(SLIDE)
 #: As the original's programs send it.
 SERIAL = BALSAM | {
     "job_id": 1507945011064987, "scheduler_id": 0, "state": "CREATED", "working_directory": "",
@@ -196,8 +196,8 @@ def test_ours_are_understood_too():
 
 def test_subjobs_without_numbers_are_not_one_job():
     one, two = job(BALSAM), job(BALSAM | {"num_nodes": 1})
-    assert key.of(one, "argo").digits != key.of(two, "argo").digits
-    assert key.of(job(SERIAL), "argo").origin == "argo"
+    assert wire.message_key(one, "argo").digits != wire.message_key(two, "argo").digits
+    assert wire.message_key(job(SERIAL), "argo").origin == "argo"
 
 
 @pytest.mark.parametrize("name", [*BALSAM, "state", "working_directory", "scheduler_id"])

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.base import errors
+from pilotage.client import core
 from pilotage.client import core as cores
-from pilotage.client import pace
 from pilotage.client.core import Core
 from pilotage.client.model import CallRange, Delivery, Ticket
 from pilotage.link import codec
@@ -339,15 +339,15 @@ def test_calls_of_unknown_length_go_one_by_one_until_the_first_has_returned():
     world.core.add(SPEC, CallRange(Taken(1000), 0, calls(list(range(1000)))))
     world.pump()
     (submit,) = [one for one in world.hub.asked if one["op"] == "submit"]
-    assert [len(job["binding"]["data"]["calls"]) for job in submit["jobs"]] == [1] * pace.PROBES
-    assert 0 < world.core.due(world.now) <= pace.PROBE_S
-    world.now += pace.PROBE_S
+    assert [len(job["binding"]["data"]["calls"]) for job in submit["jobs"]] == [1] * core.PROBES
+    assert 0 < world.core.due(world.now) <= core.PROBE_S
+    world.now += core.PROBE_S
     world.pump()
     # None has returned: they may be slow, and each should have a core of its own.
     sent = [one for one in world.hub.asked if one["op"] == "submit"][1:]
     assert {len(job["binding"]["data"]["calls"]) for one in sent for job in one["jobs"]} == {1}
-    assert sum(len(one["jobs"]) for one in sent) == pace.PROBES
-    world.now += 6 * pace.PROBE_S
+    assert sum(len(one["jobs"]) for one in sent) == core.PROBES
+    world.now += 6 * core.PROBE_S
     world.answer(0)
     world.pump()
     world.pump()
@@ -358,21 +358,21 @@ def test_calls_of_unknown_length_go_one_by_one_until_the_first_has_returned():
     "each, low, high", [(1e-7, 1000, 12500), (0.001, 40, 50), (0.01, 4, 5), (1.0, 1, 1)]
 )
 def test_a_job_holds_as_many_calls_as_take_a_moment(each, low, high):
-    kind = pace.CallQueue(SPEC)
+    kind = core.CallQueue(SPEC)
     kind.add(CallRange(Taken(100_000), 0, calls(list(range(100_000)))))
     kind.learn(each * 10, 10, 100)
     assert low <= kind.size(2, 0.0) <= high
 
 
 def test_large_results_make_small_jobs():
-    kind = pace.CallQueue(SPEC)
+    kind = core.CallQueue(SPEC)
     kind.add(CallRange(Taken(1000), 0, calls(list(range(1000)))))
     kind.learn(1e-6, 1, 1 << 20)
     assert kind.size(2, 0.0) == 1
 
 
 def test_calls_that_fit_no_message_together_are_parted():
-    kind = pace.CallQueue(SPEC, fixed=10)
+    kind = core.CallQueue(SPEC, fixed=10)
     kind.add(CallRange(Taken(10), 0, [b"x" * (400 << 10)] * 10))
     assert [len(part.calls) for part in kind.take(10)] == [2]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from pilotage.agent import logs as agent
+from pilotage.agent import outbox as agent
 from pilotage.agent import records as edge_records
 from pilotage.agent.model import LiveOutput, ReplyTo
 from pilotage.base import errors

@@ -10,8 +10,8 @@ from pilotage.batch.submission import TaskEnd
 from pilotage.batch.system import model as batch
 from pilotage.batch.system.model import BatchItem, Phase
 from pilotage.job.outcome import Cause
+from pilotage.pilot import messages
 from pilotage.pilot import model as pilots
-from pilotage.pilot import validate
 from pilotage.run.model import Ending, EndReason, Usage
 from pilotage.run.outcome import classify
 
@@ -36,7 +36,7 @@ def test_outputs_of_a_failure_are_not_looked_for():
 
 
 def test_what_no_starter_reports_is_a_loss():
-    told = validate.ending(pilots.ReportedEnd(key="1.1", time=0.0, reason="abducted", exit=0))
+    told = messages.ending(pilots.ReportedEnd(key="1.1", time=0.0, reason="abducted", exit=0))
     assert classify(told, (0,), tuple).cause is Cause.LOST
 
 
@@ -45,7 +45,7 @@ def test_what_a_pilot_reports_is_kept_within_bounds():
     told = pilots.ReportedEnd(
         key="1.1", time=0.0, reason="exited", exit=1 << 90, message="a\x1b" * 4000, usage=used
     )
-    found = classify(validate.ending(told), (0,), tuple)
+    found = classify(messages.ending(told), (0,), tuple)
     assert (found.exit, found.wall, found.cpu) == (2**53, 0.0, 2.0**53)
     assert (found.max_rss, found.read_bytes, found.written_bytes) == (2**53, -(2**53), 7)
     assert len(found.message) == 2000

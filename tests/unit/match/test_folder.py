@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pilotage.job.model import Command, JobSpec
-from pilotage.match import queued, submission, wish
+from pilotage.match import queued, submission
 from pilotage.match.place import Place
 from pilotage.match.prospect import Offered, Offers
 from pilotage.pilot import table
@@ -63,7 +63,7 @@ def test_a_submission_in_the_project_that_declares_nothing_stays_where_the_folde
 
 def test_only_offers_that_see_the_folder_do_for_such_jobs():
     spec = JobSpec(Command(("ls",)), "ls", needs_folder=True, requirements="cpus >= 1")
-    assert wish.requirements(spec) == "sees_project and (cpus >= 1)"
+    assert submission.requirements(spec) == "sees_project and (cpus >= 1)"
     for project, does in ((Project.HIDDEN, 0), (Project.READABLE, 1), (Project.UNKNOWN, 1)):
         found = Offers([Offered(_place(project))], 0.0).prospect(spec, "ann")
         assert found.ever == does, project

@@ -14,7 +14,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.batch.pilot_request import PilotRequest
 from pilotage.node import pilot as node
-from pilotage.pilot import messages, validate
+from pilotage.pilot import messages
 from pilotage.pilot.table import PilotUsage
 from pilotage.pool import decide
 from pilotage.pool.efficiency import Efficiency, Meter, give_back, meter
@@ -129,7 +129,7 @@ def test_measures_that_cannot_be_are_refused(used):
     message = messages.read(f'{{"op":"sync","n":1,"used":{used}}}'.encode())
     assert isinstance(message, messages.Sync)
     with pytest.raises(errors.UsageError):
-        validate.check_sync(message)
+        messages.check_sync(message)
 
 
 @pytest.mark.parametrize("used", ["[1,1]", '"much"', "[1,1,1.5]", "[NaN,1,1]"])

@@ -1,20 +1,28 @@
-"""Files of the applications of a site, `apps/NAME.toml`: read, checked and written."""
+"""Files of the applications of a site, `apps/NAME.toml`: read, checked and written.
+
+A program must still be the one that the site's administrator chose: it has the recorded SHA-256,
+belongs to root or to us, and neither it nor any folder above it is writable by others.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import os
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pilotage.agent.app import fill
+from pilotage.agent.app import command
 from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging
 from pilotage.base import durable, errors, toml, units
 from pilotage.batch.system import known
-from pilotage.bus.strict import BAD
+from pilotage.bus.wire import BAD
+from pilotage.data.transfer.version import Version
 from pilotage.job import template
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
@@ -61,7 +69,7 @@ def check(name: str, app: Application) -> None:
             hint = f"`sha256sum {program}` prints it"
             raise Mistake(at, f"{sha256!r}: every program is pinned", hint=hint)
     for part, one in app.parameter.items():
-        if not _PARAMETER.fullmatch(part) or part in fill.KNOWN:
+        if not _PARAMETER.fullmatch(part) or part in command.KNOWN:
             text = f"{part!r}: letters, digits and `_`, and not a reserved word"
             raise Mistake(("parameter", part), text)
         _parameter(("parameter", part), one)
@@ -143,7 +151,7 @@ def _parameter(at: _At, one: Parameter) -> None:
     if one.minimum > one.maximum:
         raise Mistake((*at, "minimum"), f"{one.minimum}, which is above the maximum")
     if one.default is not None:
-        _, reason = fill.value(at[-1], one, one.default)
+        _, reason = command.fill_value(at[-1], one, one.default)
         if reason:
             raise Mistake((*at, "default"), f"{one.default!r}: {reason}")
 
@@ -157,24 +165,24 @@ def _argv(app: Application) -> None:
     for key, tokens in groups:
         for token in tokens:
             _token(app, (key,), token)
-    stars = [one for one in app.argv if one == fill.STAR]
+    stars = [one for one in app.argv if one == command.STAR]
     if len(stars) != (app.config is not None and app.config.format == "words"):
-        text = f"`{fill.STAR}` {len(stars)} times: it stands for the words of a config, once"
+        text = f"`{command.STAR}` {len(stars)} times: it stands for the words of a config, once"
         raise Mistake(("argv",), text)
 
 
 def _token(app: Application, at: _At, token: str) -> None:
     if BAD.search(token):
         raise Mistake(at, f"{token!r}: it has control characters")
-    if token == fill.STAR:
+    if token == command.STAR:
         return
     try:
         names = template.names(token)
     except errors.BadRule as error:
         raise Mistake(at, f"{token!r}: {error.message}", hint=error.hint) from None
     for name in sorted(names):
-        if name not in app.parameter and name not in fill.KNOWN:
-            known = ", ".join([*app.parameter, *fill.KNOWN])
+        if name not in app.parameter and name not in command.KNOWN:
+            known = ", ".join([*app.parameter, *command.KNOWN])
             text = f"{token!r}: there is no parameter `{name}`"
             raise Mistake(at, text, hint=f"there are {known}")
         flag = name in app.parameter and app.parameter[name].kind == "flag"
@@ -377,3 +385,94 @@ def _toml(value: object) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
+#: Maximal number of links to follow.
+_MOST_LINKS = 40
+
+
+def digest(path: str) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise errors.NotFound(f"{path} cannot be read: {error.strerror}") from None
+
+
+def exposed(path: str) -> str:
+    """Return who else could change or replace a file; empty if no one could."""
+    todo, links = path, 0
+    while True:
+        for one in _chain(todo):
+            try:
+                facts = os.lstat(one)
+            except OSError as error:
+                return f"{one}: {error.strerror}"
+            if reason := _loose(one, facts):
+                return reason
+            if stat.S_ISLNK(facts.st_mode):
+                links += 1
+                rest = todo[len(one) :]
+                todo = os.path.join(os.path.dirname(one), os.readlink(one)) + rest
+                todo = os.path.normpath(todo)
+                break
+        else:
+            return ""
+        if links > _MOST_LINKS:
+            return f"{path}: its links lead nowhere"
+
+
+def _chain(path: str) -> list[str]:
+    """Return all folders above a path from the root on, and itself."""
+    parts = [part for part in path.split("/") if part]
+    return ["/", *("/" + "/".join(parts[: at + 1]) for at in range(len(parts)))]
+
+
+def _loose(path: str, facts: os.stat_result) -> str:
+    if facts.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to user {facts.st_uid}, neither to root nor to us"
+    if stat.S_ISLNK(facts.st_mode):
+        return ""  # its mode means nothing
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        # In a folder such as /tmp others may add files, but not move or remove ours.
+        if stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX:
+            return ""
+        return f"{path} can be written by others (mode {stat.S_IMODE(facts.st_mode):04o})"
+    return ""
+
+
+class Trust:
+    """Checks programs at each use; unchanged files are not read again."""
+
+    def __init__(self) -> None:
+        """Start with an empty cache."""
+        self._known: dict[str, tuple[Version, str]] = {}
+
+    def reasons(self, app: Application) -> list[str]:
+        """Return the problems of the programs of an application."""
+        found = [self._why_not(path, sha256) for path, sha256 in app.programs().items()]
+        return [reason for reason in found if reason]
+
+    def require(self, app: Application) -> None:
+        """Raise `Denied` if a program of an application is not to be trusted."""
+        if reasons := self.reasons(app):
+            hint = "the site's administrator must check it: `pilotage app test NAME`"
+            raise errors.Denied("; ".join(reasons), hint=hint)
+
+    def _why_not(self, path: str, sha256: str) -> str:
+        if reason := exposed(path):
+            return reason
+        facts = os.stat(path)
+        if not stat.S_ISREG(facts.st_mode) or not facts.st_mode & 0o111:
+            return f"{path} is not a program"
+        if self._digest(path, facts) != sha256:
+            return f"{path} is not the program that was registered: its SHA-256 differs"
+        return ""
+
+    def _digest(self, path: str, facts: os.stat_result) -> str:
+        now = Version.of(facts)
+        known = self._known.get(path)
+        if known is None or known[0] != now:
+            known = self._known[path] = (now, digest(path))
+        return known[1]

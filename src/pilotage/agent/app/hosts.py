@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from pilotage.agent.app.model import Staging
 from pilotage.bus.model import Input
-from pilotage.bus.strict import BAD
+from pilotage.bus.wire import BAD
 from pilotage.data.transfer import allow
 
 _PORTS = {

@@ -19,10 +19,10 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, Process
 
-from pilotage.agent.app import bounded, fill
+from pilotage.agent.app import bounded, command
 from pilotage.agent.app.model import Application, Config
 from pilotage.base import errors, paths, text, units
-from pilotage.bus import strict
+from pilotage.bus import wire
 
 #: The most bytes of a config, and of what a parser prints.
 MOST_CONFIG_BYTES = 262_144
@@ -58,7 +58,7 @@ async def parse(app: Application, folder: str, file: str) -> Parsed:
 def read(config: Config, printed: bytes) -> Parsed:
     """Decode a config, or the output of its parser; values are not checked yet."""
     if config.format == "json":
-        return Parsed(parameters=strict.load(printed))
+        return Parsed(parameters=wire.load(printed))
     try:
         source = printed.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -94,7 +94,7 @@ def keys(source: str) -> dict[str, str]:
 
 def inside(folder: str, file: str) -> str:
     """Return the absolute path of a file below a folder; a link may not lead out of it."""
-    if reason := fill.outside(file):
+    if reason := command.outside(file):
         raise errors.Denied(f"{text.show(file)} is not below the job's folder: {reason}")
     path = os.path.realpath(os.path.join(folder, file))
     if not paths.contains(folder, path):

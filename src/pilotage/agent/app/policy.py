@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotage.agent.app import fill, hosts
+from pilotage.agent.app import command, hosts
 from pilotage.agent.app.model import Application, AppLimits
 from pilotage.base import units
 from pilotage.bus.model import BatchQueue, Job
@@ -176,7 +176,7 @@ def _config(app: Application, job: Job) -> list[str]:
         found.append("`config` is given, and the application reads none")
     if job.config and job.config_file:
         found.append("`config` and `config_file` are given, and only one is read")
-    if job.config_file and (reason := fill.outside(job.config_file)):
+    if job.config_file and (reason := command.outside(job.config_file)):
         found.append(f"`config_file` is not a file below the job's folder: {reason}")
     return found
 
@@ -196,7 +196,7 @@ def _staging(app: Application, job: Job) -> list[str]:
     for key, refused, path in staged:
         if refused:
             found.append(f"`{key}.url` cannot be used: {refused}")
-        if path and (reason := fill.outside(path.removesuffix("/"))):
+        if path and (reason := command.outside(path.removesuffix("/"))):
             found.append(f"`{key}.path` is not below the job's folder: {reason}")
     return found
 
@@ -204,7 +204,7 @@ def _staging(app: Application, job: Job) -> list[str]:
 def _parameters(app: Application, job: Job) -> list[str]:
     """Check parameters; a config may still provide missing ones."""
     given: dict[str, object] = dict(job.parameters)
-    _, reasons = fill.values(app, given)
+    _, reasons = command.fill_values(app, given)
     if not (job.config or job.config_file):
         return reasons
     missing = {f"the parameter `{name}` is missing" for name in app.parameter if name not in given}
