@@ -32,10 +32,10 @@ BOUNDS = {
     "file": {"hub": 20, "starter": 9},
     "call": {"program": 6, "hub": 19, "pilot": 2, "starter": 5},
     "message": {
-        "hub": 30, "agent": 43, "login helper": 6, "queue of a machine": 5, "batch job": 12,
+        "hub": 31, "agent": 44, "login helper": 6, "queue of a machine": 5, "batch job": 12,
     },
     "flow": {
-        "hub": 74, "login helper": 7, "queue of a machine": 5, "batch job": 12, "file sender": 2,
+        "hub": 76, "login helper": 7, "queue of a machine": 5, "batch job": 12, "file sender": 2,
     },
 }  # fmt: skip
 TITLES = {
