@@ -27,7 +27,7 @@ from pilotage.agent.input_cache import CacheTurn, InputCache, UserCache
 from pilotage.base import durable, errors, paths, text, units
 from pilotage.base.supervise import together
 from pilotage.bus.model import Input, Job, Left
-from pilotage.data.transfer import allow, settle, tree, url
+from pilotage.data.transfer import allow, arrival, tree, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.fetch import Receipt
@@ -88,7 +88,7 @@ def _with_ports(host: str, ports: list[int]) -> list[str]:
 
 def check_room(folder: str, spare: int) -> None:
     """Raise `Unavailable` if less is free than is to stay free."""
-    left = settle.room(folder).bytes
+    left = arrival.room(folder).bytes
     if left < spare:
         free, most = units.bytes_for_people(left), units.bytes_for_people(spare)
         message = f"{text.show(folder)} has {free} left, and {most} must stay free"
