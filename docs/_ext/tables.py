@@ -391,7 +391,6 @@ def _head(file: Path) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "packages": packages,
     "settings": settings,
     "site-keys": site_keys,
     "pool-keys": pool_keys,

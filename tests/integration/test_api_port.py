@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from pilotage.base import crash, errors
-from pilotage.data.transfer import settle
+from pilotage.data.transfer import arrival
 from pilotage.data.transfer.plan import FreeSpace
 from pilotage.edge import port_data
 from pilotage.edge.port_data import PortDataLimits
@@ -270,7 +270,7 @@ async def test_a_full_disk_is_said_and_may_pass(
     hub: Hub, mira: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(settle, "room", lambda _: FreeSpace(1000, 1000))
+        patch.setattr(arrival, "room", lambda _: FreeSpace(1000, 1000))
         found = await mira.put(f"/data/{WRITES}x", content=b"x" * 5000)
         assert (found.status_code, "left" in found.json()["message"]) == (503, True)
         patch.undo()

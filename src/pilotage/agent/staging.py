@@ -35,7 +35,7 @@ from pilotage.base.paths import inside
 from pilotage.base.supervise import together
 from pilotage.batch.malleable import Fit
 from pilotage.bus.model import Input, Job, Left, Shape
-from pilotage.data.transfer import allow, settle, tree, url
+from pilotage.data.transfer import allow, arrival, tree, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.fetch import Receipt
@@ -97,7 +97,7 @@ def _with_ports(host: str, ports: list[int]) -> list[str]:
 
 def check_room(folder: str, spare: int) -> None:
     """Raise `Unavailable` if less is free than is to stay free."""
-    left = settle.room(folder).bytes
+    left = arrival.room(folder).bytes
     if left < spare:
         free, most = units.bytes_for_people(left), units.bytes_for_people(spare)
         message = f"{text.show(folder)} has {free} left, and {most} must stay free"

@@ -18,7 +18,7 @@ from pilotage.agent.registry import Registry
 from pilotage.agent.status import AgentStatus, ConnectionStatus
 from pilotage.base import units
 from pilotage.bus.fields import State
-from pilotage.cli import formatting, sheet
+from pilotage.cli import formatting
 from pilotage.cli.agent import open_project
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
@@ -49,7 +49,7 @@ def status(
     facts = _facts(seen, counts, waiting)
     shown: list[Shown] = [
         line(Styled(f"agent of {seen.beat.site}", "bold"), "  ", Styled(word, style)),
-        *(sheet.pair(name, value) for name, value in facts.items() if value),
+        *(formatting.pair(name, value) for name, value in facts.items() if value),
     ]
     if len(seen.carriers) > 1:
         rows = tuple(_hub(one, held.get(one.user, HubPilots()), app) for one in seen.carriers)

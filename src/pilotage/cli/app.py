@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from pilotage.agent.app import files, model
 from pilotage.base import errors
-from pilotage.cli import sheet
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 
@@ -236,7 +236,7 @@ def _sheet(one: model.Application, trouble: str, file: str) -> list[Shown]:
         "data": ", ".join(one.staging.hosts),
         "file": file,
     }
-    shown: list[Shown] = [sheet.pair(key, value) for key, value in told.items() if value]
+    shown: list[Shown] = [formatting.pair(key, value) for key, value in told.items() if value]
     if one.parameter:
         rows = tuple(_described(name, each) for name, each in one.parameter.items())
         shown += ["", Table(_PARAMETERS, rows)]

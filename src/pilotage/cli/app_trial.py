@@ -18,7 +18,7 @@ from pilotage.agent.app import command, files, model, parser, policy
 from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Job
-from pilotage.cli import sheet
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 
@@ -124,7 +124,10 @@ def _shown(made: command.Command) -> list[Shown]:
         "env": ", ".join(f"{key}={value}" for key, value in made.env.items()),
         "image": made.image,
     }
-    return [*shown, *(sheet.pair(key, text.show(value)) for key, value in told.items() if value)]
+    return [
+        *shown,
+        *(formatting.pair(key, text.show(value)) for key, value in told.items() if value),
+    ]
 
 
 def _run(made: command.Command, data: dict[str, Any], timeout: float) -> Answer:

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.cli import formatting, live, render, tally
+from pilotage.cli import formatting, job_counts, live, printing
 from pilotage.cli.answer import Cell, Style, Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.edge.forward import TargetHub
@@ -63,7 +63,7 @@ class ProgressView:
     def say(self, *pieces: Cell) -> None:
         """Print a line above the board."""
         self._board.clear()
-        render.say(*pieces)
+        printing.say(*pieces)
 
     def finish(self) -> dict[str, int]:
         """Show the last changes; return the number of ended jobs by state."""
@@ -74,12 +74,12 @@ class ProgressView:
         lines = self._lines() if self._board.on else []
         self._db.close()
         for pieces in lines:
-            render.say(*pieces)
+            printing.say(*pieces)
         return dict(counts)
 
     def _lines(self) -> list[tuple[Cell, ...]]:
         rows = self._db.rows("job_counts_after", after=self._after)
-        return tally.lines(tally.by_name(rows))
+        return job_counts.lines(job_counts.by_name(rows))
 
     def _tell_news(self) -> None:
         while news := self._db.rows("journal_news", after=self._seq):
@@ -87,12 +87,12 @@ class ProgressView:
             if len(news) > _MANY:
                 counts = Counter((row[5], row[3]) for row in news)
                 for (name, state), count in counts.items():
-                    render.say(f"{_now()} {name}: {count} ", formatting.state(state))
+                    printing.say(f"{_now()} {name}: {count} ", formatting.state(state))
                 continue
             for _, when, job, state, reason, name in news:
                 why = f": {text.show(reason)}" if reason else ""
                 head = f"{formatting.clock(when, day=False)} job {job} {text.show(name)} "
-                render.say(head, formatting.state(state), why)
+                printing.say(head, formatting.state(state), why)
 
 
 def _now() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text
-from pilotage.cli import formatting, select
+from pilotage.cli import formatting, job_selector
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
@@ -28,7 +28,7 @@ def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
         witness = JobExplainer(
             project.db, project.settings, now=now, running=running, root=project.root
         )
-        numbers = select.numbers(project, selector)
+        numbers = job_selector.numbers(project, selector)
         for number in numbers[:_MOST] if at.mode == "table" else numbers:
             known = witness.facts(number)
             found = explaining.explain(known)

@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import formatting, sheet
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.pilot.model import PilotState, Project
@@ -180,7 +180,7 @@ def _sheet(one: PilotView, jobs: list[tuple[int, str]], now: float) -> list[Show
     told["payloads use"] = _measured(one)
     told["jobs"] = ", ".join(f"{job} {name}" for job, name in jobs)
     head = line(Styled(f"pilot {one.id}", "bold"), f"  {one.name}  ", _state(one))
-    return [head, *(sheet.pair(name, value) for name, value in told.items() if value)]
+    return [head, *(formatting.pair(name, value) for name, value in told.items() if value)]
 
 
 _MOST_PILOTS = 10_000

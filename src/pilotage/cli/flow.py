@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, text
-from pilotage.cli import flow_sheet, formatting
+from pilotage.cli import flow_tables, formatting
 from pilotage.cli.answer import Answer, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 
@@ -66,8 +66,8 @@ def ls(
     if more:
         notes = ("there are more: `--limit` shows them",)
     return Answer(
-        {"flows": [flow_sheet.data(one) for one in found]},
-        (flow_sheet.flows(found, now),) if found else (),
+        {"flows": [flow_tables.data(one) for one in found]},
+        (flow_tables.flows(found, now),) if found else (),
         tuple(one.id for one in found),
         notes,
     )
@@ -93,15 +93,15 @@ def show(
         if step:
             return _step(project, found, step, state, limit or _TASKS, now, story=story)
         told = view.story(project.db, found.row.id, most=limit or _LINES) if story else []
-    shown: list[Shown] = list(flow_sheet.whole(found, now))
+    shown: list[Shown] = list(flow_tables.whole(found, now))
     if told:
-        shown += ["", *flow_sheet.story(told)]
-    data = flow_sheet.data(found.row) | {
+        shown += ["", *flow_tables.story(told)]
+    data = flow_tables.data(found.row) | {
         "params": found.flow.params,
-        "steps": [flow_sheet.data(one) for one in found.steps],
+        "steps": [flow_tables.data(one) for one in found.steps],
     }
     if story:
-        data["story"] = [flow_sheet.data(one) for one in reversed(told)]
+        data["story"] = [flow_tables.data(one) for one in reversed(told)]
     return Answer({"flow": data}, tuple(shown), (found.row.id,), hints(found))
 
 
@@ -132,17 +132,17 @@ def _step(
         for each in found.open
         if each.step == name
     }
-    shown = tuple(flow_sheet.one_step(one, tasks, told, now, whys))
-    data = flow_sheet.data(one) | {
+    shown = tuple(flow_tables.one_step(one, tasks, told, now, whys))
+    data = flow_tables.data(one) | {
         "tasks": [
-            flow_sheet.data(each)
+            flow_tables.data(each)
             | {
                 "why": whys.get(each.item, each.reason),
-                "attempts": [flow_sheet.data(attempt) for attempt in each.attempts],
+                "attempts": [flow_tables.data(attempt) for attempt in each.attempts],
             }
             for each in tasks
         ],
-        "story": [flow_sheet.data(each) for each in reversed(told)],
+        "story": [flow_tables.data(each) for each in reversed(told)],
     }
     more = one.total - len(tasks)
     notes = [f"… and {more} more tasks: `--limit` shows them"] if more > 0 and not state else []
@@ -178,7 +178,7 @@ def explain(
         )
     ]
     shown += [
-        line("  • ", Styled(one.name, "bold"), " ", flow_sheet.state(one.state),
+        line("  • ", Styled(one.name, "bold"), " ", flow_tables.state(one.state),
              f": {one.why}" if one.why else "")
         for one in steps
     ]  # fmt: skip

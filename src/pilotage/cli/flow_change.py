@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pilotage.base import errors
-from pilotage.cli import flow, flow_follow, flow_sheet
+from pilotage.cli import flow, flow_follow, flow_tables
 from pilotage.cli.answer import Answer, Table, columns
 from pilotage.cli.common import HERE, Common
 
@@ -87,8 +87,8 @@ def cancel(
     elif any(after[one].state == "cancelling" for one in live):
         notes += ("`--wait` waits until all sites have said that it ended",)
     rows = tuple(
-        (one, before[one].name, flow_sheet.state(before[one].state),
-         flow_sheet.state(after[one].state))
+        (one, before[one].name, flow_tables.state(before[one].state),
+         flow_tables.state(after[one].state))
         for one in live
     )  # fmt: skip
     data = [{"id": one, "was": before[one].state, "state": after[one].state} for one in live]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pilotage.base import errors, units
-from pilotage.cli import flow, flow_sheet, formatting, live, render
+from pilotage.cli import flow, flow_tables, formatting, live, printing
 from pilotage.cli.answer import Answer, Cell, Styled
 from pilotage.flow import view
 
@@ -25,19 +25,19 @@ _FEW, _BAR = 12, 20
 def follow(number: int, at: Common, notes: Sequence[str], patience: float | None = None) -> Answer:
     """Wait for the end of a flow; the exit status is 1 unless it is done."""
     for note in notes:
-        render.say(note)
+        printing.say(note)
     until_over(number, at, patience)
     with at.open() as project:
         found = flow.seen(project, number)
         now = project.clock.now()
     good = found.row.state == "done"
-    shown = [] if good else [*flow_sheet.whole(found, now)]
+    shown = [] if good else [*flow_tables.whole(found, now)]
     if good:
         took = units.for_people(max(0.0, (found.row.ended or now) - found.row.created))
         shown = [
             f"flow {number} is done: {flow.counted(len(found.steps))} in {took}",
         ]
-    data = flow_sheet.data(found.row) | {"steps": [flow_sheet.data(one) for one in found.steps]}
+    data = flow_tables.data(found.row) | {"steps": [flow_tables.data(one) for one in found.steps]}
     hints = () if good else flow.hints(found)
     return Answer({"flow": data}, tuple(shown), (number,), hints, status=0 if good else 1)
 
@@ -58,7 +58,7 @@ def until_over(number: int, at: Common, patience: float | None = None) -> None:
                     return
                 if not warned and not project.running():
                     warned = True
-                    render.say("nothing runs this project now: start `pilotage up`")
+                    printing.say("nothing runs this project now: start `pilotage up`")
                 if patience is not None and time.monotonic() - began >= patience:
                     raise _too_late(one, patience)
                 if time.monotonic() - looked >= _LOOK_S:
@@ -72,7 +72,7 @@ def until_over(number: int, at: Common, patience: float | None = None) -> None:
 def _too_late(one: FlowSummary, patience: float) -> errors.TimedOut:
     message = (
         f"flow {one.id} is {one.state} after {units.for_people(patience)}: "
-        f"{flow_sheet.far(one)} steps are over"
+        f"{flow_tables.far(one)} steps are over"
     )
     return errors.TimedOut(
         message, hint=f"it continues: `pilotage flow show {one.id}` shows its progress"
@@ -92,7 +92,7 @@ def _show(
     for one in found.steps:
         if told.get(one.name, "waiting") != one.state:
             why = f": {one.why}" if one.why and view.over(one.state) else ""
-            render.say(f"{one.name} ", flow_sheet.state(one.state), why)
+            printing.say(f"{one.name} ", flow_tables.state(one.state), why)
         told[one.name] = one.state
 
 
@@ -100,8 +100,8 @@ def lines(found: FlowSheet, now: float) -> list[list[Cell]]:
     """Write how far a flow is: a line for it, and one for each step that is under way."""
     one = found.row
     head: list[Cell] = [
-        Styled(f"flow {one.id} {one.name}", "bold"), "  ", flow_sheet.state(one.state),
-        f"  {flow_sheet.far(one)} steps  {units.for_people(max(0.0, now - one.created))}",
+        Styled(f"flow {one.id} {one.name}", "bold"), "  ", flow_tables.state(one.state),
+        f"  {flow_tables.far(one)} steps  {units.for_people(max(0.0, now - one.created))}",
     ]  # fmt: skip
     rows: list[list[Cell]] = [head]
     busy = [step for step in found.steps if not view.over(step.state) and step.state != "waiting"]
@@ -113,7 +113,7 @@ def lines(found: FlowSheet, now: float) -> list[list[Cell]]:
             full = _BAR * step.done // step.total
             bar = f" {'█' * full}{'░' * (_BAR - full)} {step.done}/{step.total}"
         rows.append(
-            ["  ", flow_sheet.state(step.state), f" {step.name}{bar}  ", Styled(took, "dim"),
+            ["  ", flow_tables.state(step.state), f" {step.name}{bar}  ", Styled(took, "dim"),
              f"  {step.why}"]
         )  # fmt: skip
     more = len(busy) - _FEW

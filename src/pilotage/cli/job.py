@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import formatting, select, sheet
+from pilotage.cli import formatting, job_details, job_selector, job_table
 from pilotage.cli.answer import Answer, Shown
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -50,7 +50,7 @@ def ls(
             states=state, name=name, tag=tag, since=start, most=most + 1 if most else 2**62
         )
         found = project.jobs(wanted)
-        where = formatting.where(project.db, found) if at.mode != "quiet" else {}
+        where = job_table.where(project.db, found) if at.mode != "quiet" else {}
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
             from pilotage.status import explain as facts
@@ -62,8 +62,8 @@ def ls(
     more = bool(most) and len(found) > most
     found = found[-most:] if more else found
     return Answer(
-        data={"jobs": [formatting.job(one, where.get(one.id)) for one in found], "more": more},
-        shown=(formatting.jobs(found, now, where, reasons),) if found else (),
+        data={"jobs": [job_table.job(one, where.get(one.id)) for one in found], "more": more},
+        shown=(job_table.jobs(found, now, where, reasons),) if found else (),
         ids=tuple(one.id for one in found),
         notes=_notes(found, more=more),
     )
@@ -89,7 +89,7 @@ def _notes(found: list[Job], *, more: bool) -> tuple[str, ...]:
 
 @app.command
 def show(
-    selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)], /, *, at: Common = HERE
+    selector: Annotated[tuple[str, ...], Parameter(help=job_selector.HELP)], /, *, at: Common = HERE
 ) -> Answer:
     """Show jobs in full: definition, attempts and files."""
     from pilotage.agent.records import owner_of
@@ -97,15 +97,15 @@ def show(
     with at.open() as project:
         now = project.clock.now()
         data, shown = [], list[Shown]()
-        for number in select.numbers(project, selector):
+        for number in job_selector.numbers(project, selector):
             one = project.job(number)
             attempts = project.attempts(number)
-            place = formatting.where(project.db, [one]).get(number)
-            facts = formatting.job(one, place) | formatting.definition(one)
+            place = job_table.where(project.db, [one]).get(number)
+            facts = job_table.job(one, place) | job_table.definition(one)
             sender = owner_of(project.db, number)
             facts |= {} if sender is None else {"user": sender}
-            data.append(facts | {"attempts": [formatting.attempt(each) for each in attempts]})
-            shown += [*([""] if shown else []), *sheet.job(one, attempts, now, sender, place)]
+            data.append(facts | {"attempts": [job_table.attempt(each) for each in attempts]})
+            shown += [*([""] if shown else []), *job_details.job(one, attempts, now, sender, place)]
     return Answer({"jobs": data}, tuple(shown), tuple(each["id"] for each in data))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pilotage.cli import render
+from pilotage.cli import printing
 from pilotage.cli.answer import Cell, Styled
 
 _UP = "\033[{}F"
@@ -24,7 +24,7 @@ class Board:
         """Show lines in the place of those shown before."""
         if not self.on:
             return
-        columns, high = render.size()
+        columns, high = printing.size()
         shown = [self._fit(line, columns) for line in lines[: high - 1]]
         sys.stderr.write(self._back() + "".join(f"{line}\n" for line in shown))
         sys.stderr.flush()
@@ -43,10 +43,10 @@ class Board:
     def _fit(self, line: Sequence[Cell], wide: int) -> str:
         left, pieces = wide - 1, []
         for cell in line:
-            content = render.shorten(render.plain(cell), max(left, 1))
-            left -= render.width(content)
+            content = printing.shorten(printing.plain(cell), max(left, 1))
+            left -= printing.width(content)
             style = "" if isinstance(cell, (str, int)) else cell.style
-            pieces.append(render.paint(Styled(content, style), sys.stderr))
+            pieces.append(printing.paint(Styled(content, style), sys.stderr))
             if left <= 0:
                 break
         return "".join(pieces)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from pilotage.base import errors
-from pilotage.cli import formatting, select
+from pilotage.cli import formatting, job_selector, job_table
 from pilotage.cli.answer import Answer, AnswerStream
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
@@ -44,7 +44,7 @@ def logs(
     if follow:
         return AnswerStream(_follow(at, selector, name, lines))
     with at.open() as project:
-        numbers = select.numbers(project, selector)
+        numbers = job_selector.numbers(project, selector)
         many = len(numbers) > 1
         found = [_one(project, one, name, attempt, lines, many=many) for one in numbers]
     return Answer(
@@ -109,8 +109,8 @@ def _data(job: Job, attempt: int, name: Name, content: bytes) -> dict[str, Any]:
 def _follow(at: Common, selector: Sequence[str], name: Name, lines: int | None) -> Iterator[Answer]:
     """Yield new output of each job in turn, until all have ended."""
     with at.open() as project:
-        numbers = select.numbers(project, selector)
-        if not project.running() and not all(formatting.ended(project.job(one)) for one in numbers):
+        numbers = job_selector.numbers(project, selector)
+        if not project.running() and not all(job_table.ended(project.job(one)) for one in numbers):
             yield Answer(
                 {"note": "nothing runs"}, notes=("nothing runs this project: `pilotage up`",)
             )
@@ -124,7 +124,7 @@ def _follow(at: Common, selector: Sequence[str], name: Name, lines: int | None) 
                     head = _head(job) if len(numbers) > 1 and job.id != last else b""
                     last = job.id
                     yield Answer(_data(job, job.attempt, name, content), raw=head + content)
-            if all(formatting.ended(job) for job in jobs):
+            if all(job_table.ended(job) for job in jobs):
                 return
             time.sleep(_GLANCE_S)
 

@@ -98,10 +98,10 @@ def run(words: Sequence[str]) -> int:
     result = command(*bound.args, **bound.kwargs)
     if result is None:
         return 0
-    from pilotage.cli import render
+    from pilotage.cli import printing
 
     common: Common = bound.arguments.get("at", HERE)
-    return render.answer(result, common.mode)
+    return printing.answer(result, common.mode)
 
 
 def _ordered(app: App, words: list[str]) -> list[str]:
@@ -131,7 +131,7 @@ def _shielded(words: list[str]) -> list[str]:
 
 
 def _complain(error: errors.PilotageError, mode: Mode) -> int:
-    from pilotage.cli import render
+    from pilotage.cli import printing
 
     if mode == "table" and os.environ.get("PILOTAGE_OUTPUT") == "json":
         mode = mode_of_environment()
@@ -139,7 +139,7 @@ def _complain(error: errors.PilotageError, mode: Mode) -> int:
         import traceback
 
         traceback.print_exception(error)
-    return render.complain(error, mode)
+    return printing.complain(error, mode)
 
 
 def _unexpected(error: Exception) -> int:

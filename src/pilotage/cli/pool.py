@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import formatting, job, sheet
+from pilotage.cli import formatting, job
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.pool import files, view
@@ -262,7 +262,7 @@ def _sheet(one: PoolView, states: dict[str, int], used: str, file: str) -> list[
     }
     head = line(Styled(f"pool {one.name}", "bold"), "  ",
                 Styled(one.state, _STYLES.get(one.state, "red")))  # fmt: skip
-    return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+    return [head, *(formatting.pair(key, value) for key, value in told.items() if value)]
 
 
 def _curves(past: Sequence[PoolSample]) -> list[Shown]:
@@ -320,8 +320,8 @@ def _planned(one: PoolView, step: PoolStep) -> list[Shown]:
     does = ", ".join(words for count, words in acts if count) or "does nothing"
     return [
         line(Styled(one.name, "bold"), f"  {does}: {volume(step.demand)} cores"),
-        sheet.pair("sees", _sees(one)),
-        sheet.pair("why", step.words),
+        formatting.pair("sees", _sees(one)),
+        formatting.pair("why", step.words),
     ]
 
 

@@ -20,7 +20,7 @@ from cyclopts import Parameter
 
 from pilotage.base import errors
 from pilotage.base.owner import me
-from pilotage.cli import formatting, render
+from pilotage.cli import formatting, printing
 from pilotage.cli.answer import Answer, AnswerStream
 from pilotage.cli.common import HERE, Common
 from pilotage.pool.words import volume
@@ -108,7 +108,7 @@ def _steered(setup: Setup, stop: Stop, file: Path, *, once: bool) -> Iterator[An
         stop.listen()
         loaded = _loaded(setup, stop, once=once)
         for one in loaded.advice:
-            render.say(f"note: {one}")
+            printing.say(f"note: {one}")
         setup.services.start()
         driver = drive.Driver(loaded.pipeline, setup.voice)
         yield from _turns(driver, stop, once=once)

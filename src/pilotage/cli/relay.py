@@ -11,7 +11,7 @@ import anyio
 from cyclopts import Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import formatting, render
+from pilotage.cli import formatting, printing
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.link import connect
@@ -61,10 +61,10 @@ async def _run(one: Relay, way: Route, place: tuple[str, int] | None, folder: Pa
             server = await one.listen(*place)
             for each in server.sockets:
                 host, port = each.getsockname()[:2]
-                render.say(f"relays {host}:{port} to {target}")
+                printing.say(f"relays {host}:{port} to {target}")
         if folder is not None:
             tasks.start_soon(one.watch, str(folder))
-            render.say(f"relays the streams in {folder} to {target}")
+            printing.say(f"relays the streams in {folder} to {target}")
         tasks.start_soon(one.report)
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
@@ -90,4 +90,4 @@ class _Words(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
-        render.say(f"{formatting.clock(record.created)} {record.getMessage()}")
+        printing.say(f"{formatting.clock(record.created)} {record.getMessage()}")

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from pilotage.base import errors, text
 from pilotage.base.names import closest
-from pilotage.cli import formatting, sheet
+from pilotage.cli import formatting, job_details
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -77,19 +77,19 @@ def show(
     )
     facts = {
         "waits for": trigger_texts(rules, root)[name],
-        "runs": sheet.runs(spec.recipe),
+        "runs": job_details.runs(spec.recipe),
         "in": spec.cwd,
         "sweep": sweep,
         "params": ", ".join(f"{key} = {value}" for key, value in spec.params.items()),
         "outputs": ", ".join(spec.outputs.values()),
-        "needs": sheet.needs(spec),
+        "needs": job_details.needs(spec),
         "retry": f"{spec.retry.attempts} attempts" if spec.retry.attempts > 1 else "",
         "limit": f"{spec.limit.key}, {spec.limit.most} at once" if spec.limit else "",
         "book": f"{_short(rule.book, root)}:{rule.line or ''}".rstrip(":"),
     }
     shown = (
         line(Styled(f"rule {name}", "bold"), "" if rule.enabled else "  (disabled)"),
-        *(sheet.pair(key, value) for key, value in facts.items() if value),
+        *(formatting.pair(key, value) for key, value in facts.items() if value),
     )
     return Answer({"rule": msgspec.to_builtins(rule)}, shown, (name,))
 

@@ -15,7 +15,7 @@ from pilotage.base.names import closest
 from pilotage.batch import files
 from pilotage.batch.model import SiteSettings, check_batch
 from pilotage.batch.system import known
-from pilotage.cli import formatting, sheet
+from pilotage.cli import formatting
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
@@ -292,7 +292,7 @@ def _sheet(one: SiteStatus, site: SiteSettings | None, file: Path) -> list[Shown
     }
     head = line(Styled(f"site {one.name}", "bold"), "  ", Styled(one.state, style(one)),
                 f"  {_where(one)}")  # fmt: skip
-    return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+    return [head, *(formatting.pair(key, value) for key, value in told.items() if value)]
 
 
 def _pilots(one: SiteStatus) -> str:

@@ -20,7 +20,7 @@ from pilotage.bus import balsam, wire
 from pilotage.bus.model import Chain, Job, Status
 from pilotage.bus.port import Bus as Talk
 from pilotage.bus.port import Message
-from pilotage.cli import formatting, render
+from pilotage.cli import formatting, printing
 from pilotage.cli.answer import Answer, AnswerStream, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.edge import broker, view
@@ -76,7 +76,7 @@ def send(
         said = line("sent to ", Styled(site, "bold"), f"  {job.application}  key {job.key}")
         return Answer(data, (said,), (job.key,), notes)
     for note in notes:
-        render.say(text.show(note))
+        printing.say(text.show(note))
     return AnswerStream(_story(parcel, patience))
 
 
@@ -210,7 +210,7 @@ def _story(parcel: Parcel, patience: float | None) -> Iterator[Answer]:
                 status = found.get(timeout=_SLOW_S)
             except queue.Empty:
                 site = parcel.job.site
-                render.say(f"no report from {site} yet: `pilotage site show {site}`")
+                printing.say(f"no report from {site} yet: `pilotage site show {site}`")
                 status = found.get()
             while status is not None:
                 yield _line(status)

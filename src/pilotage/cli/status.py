@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage.cli import formatting, select, tally
+from pilotage.cli import formatting, job_counts, job_selector, job_table
 from pilotage.cli.answer import Answer, Cell, Column, Shown, Styled, Table, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -24,7 +24,7 @@ _TROUBLE = (State.FAILED, State.REJECTED, State.HELD)
 
 
 def status(
-    selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)] = (),
+    selector: Annotated[tuple[str, ...], Parameter(help=job_selector.HELP)] = (),
     /,
     *,
     at: Common = HERE,
@@ -33,16 +33,16 @@ def status(
     with at.open() as project:
         now = project.clock.now()
         if selector:
-            found = [project.job(one) for one in select.numbers(project, selector)]
+            found = [project.job(one) for one in job_selector.numbers(project, selector)]
             counts = _count(found)
             trouble = [one for one in found if one.state in _TROUBLE]
         else:
-            counts = tally.by_name(project.db.rows("job_counts"))
+            counts = job_counts.by_name(project.db.rows("job_counts"))
             trouble = project.jobs(Selection(states=_TROUBLE, most=_FEW))
         running, rules = project.running(), _rules(project)
         scene = offers.read(project.db, project.settings, now=now, running=running, room=False)
         stuck = explain.hopeless(project.db, scene, project.root, now)
-        where = formatting.where(project.db, trouble)
+        where = job_table.where(project.db, trouble)
     totals = Counter[str]()
     for states in counts.values():
         totals.update(states)
@@ -52,7 +52,7 @@ def status(
         "rules": rules,
         "jobs": {state: totals.get(state, 0) for state in State},
         "names": [{"name": name, **states} for name, states in counts.items()],
-        "trouble": [formatting.job(one, where.get(one.id)) for one in trouble],
+        "trouble": [job_table.job(one, where.get(one.id)) for one in trouble],
     }
     data["hopeless"] = [{"id": one, "jobs": count, "reason": why} for one, count, why in stuck]
     head = _head(project, rules, totals, running=running)
@@ -97,7 +97,7 @@ def _head(
     ]
 
 
-def _table(counts: tally.Counts) -> list[Shown]:
+def _table(counts: job_counts.Counts) -> list[Shown]:
     if not counts:
         return []
     used = [state for state in State if any(states.get(state) for states in counts.values())]
@@ -124,7 +124,7 @@ def _troubles(
         return []
     more = sum(totals[state] for state in _TROUBLE) - len(trouble[-_FEW:])
     rest: list[Shown] = [line(Styled(f"… and {more} more", "dim"))] if more > 0 else []
-    return ["", formatting.jobs(trouble[-_FEW:], now, where), *rest]
+    return ["", job_table.jobs(trouble[-_FEW:], now, where), *rest]
 
 
 def _hints(

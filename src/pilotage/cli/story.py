@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text, units
-from pilotage.cli import formatting, select
+from pilotage.cli import formatting, job_selector, job_table
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
@@ -19,8 +19,8 @@ from pilotage.result.story import Story
 def story(selector: Selectors, /, *, at: Common = HERE) -> Answer:
     """Show the history of jobs, from event to result."""
     with at.open() as project:
-        found = [stories.tell(project.db, one) for one in select.numbers(project, selector)]
-        where = formatting.where(project.db, [one.job for one in found])
+        found = [stories.tell(project.db, one) for one in job_selector.numbers(project, selector)]
+        where = job_table.where(project.db, [one.job for one in found])
     shown: list[Shown] = []
     for one in found:
         shown += [*([""] if shown else []), *_sheet(one)]
@@ -43,7 +43,7 @@ def _data(found: Story, place: JobPlace | None) -> dict[str, Any]:
     ]
     children = msgspec.to_builtins(found.children)
     facts = {"moments": moments, "outputs": found.outputs, "children": children}
-    return formatting.job(found.job, place) | facts
+    return job_table.job(found.job, place) | facts
 
 
 def _sheet(found: Story) -> list[Shown]:

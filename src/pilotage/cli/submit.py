@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter
 
 from pilotage.base import errors, units
 from pilotage.base.owner import me
-from pilotage.cli import directives, formatting, select
+from pilotage.cli import directives, formatting, job_selector
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -293,7 +293,7 @@ def submit(
         new = NewJob(
             asked,
             limit_key=submission.limit_key(asked),
-            after=tuple(select.numbers(project, after)),
+            after=tuple(job_selector.numbers(project, after)),
             tag=tag or draft.tag,
         )
         if dry_run:
@@ -358,28 +358,28 @@ def _hoped(project: Project, new: NewJob) -> str:
 
 
 def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
-    from pilotage.cli import sheet
+    from pilotage.cli import job_details
     from pilotage.match import queued
 
     found = _prospect(project, new, room=True)
     shown: list[Shown] = [line(Styled("would queue", "bold"), f"  {new.spec.name}")]
     rows = {
-        "runs": sheet.runs(new.spec.recipe),
+        "runs": job_details.runs(new.spec.recipe),
         "in": new.spec.cwd or "(a directory of its own)",
-        "needs": sheet.needs(new.spec),
-        "where": sheet.where(new.spec),
+        "needs": job_details.needs(new.spec),
+        "where": job_details.where(new.spec),
         "after": ", ".join(f"job {one}" for one in new.after),
         "outputs": ", ".join(new.spec.outputs.values()),
         "limit": new.limit_key.replace(":", ", ") + " at once" if new.limit_key else "",
     }
-    shown += [sheet.pair(name, value) for name, value in rows.items() if value]
+    shown += [formatting.pair(name, value) for name, value in rows.items() if value]
     words = f"it fits now on {found.now} of {formatting.count(found.why.offers, 'offer')}"
     advice = queued.advice(found.why.changes) if found.never else ""
     style: Style = "green" if found.now else "red" if found.never else "yellow"
     text = words if found.now else queued.brief(found)
     shown.append(line(Styled(f"{'match':<10}  ", "dim"), Styled(text, style)))
     if advice:
-        shown.append(sheet.pair("instead", advice))
+        shown.append(formatting.pair("instead", advice))
     data = {"job": msgspec.to_builtins(new), "match": msgspec.to_builtins(found)}
     return Answer(
         data, tuple(shown), (), notes, status=errors.Denied.exit_status if found.never else 0

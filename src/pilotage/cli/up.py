@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import init, render
+from pilotage.cli import init, printing
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -57,7 +57,7 @@ def _open(at: Common) -> Project:
         if at.project is not None:
             raise
         init.make(Path.cwd())
-        render.say(f"made a project in {Path.cwd()}")
+        printing.say(f"made a project in {Path.cwd()}")
         return Project(Path.cwd())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pilotage.cli import formatting, select
+from pilotage.cli import formatting, job_selector
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.common import HERE, Common
 from pilotage.job.machine import FINAL
@@ -17,7 +17,7 @@ from pilotage.job.moves import AWAY
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
 
-Selectors = Annotated[tuple[str, ...], Parameter(help=select.HELP, required=True)]
+Selectors = Annotated[tuple[str, ...], Parameter(help=job_selector.HELP, required=True)]
 _HEADS = columns("ID> NAME WAS NOW")
 _FEW = 20
 
@@ -55,7 +55,7 @@ def _change(
     verb: Callable[[Project, list[int]], dict[int, State]],
 ) -> Answer:
     with at.open() as project:
-        found = [project.job(number) for number in select.numbers(project, selector)]
+        found = [project.job(number) for number in job_selector.numbers(project, selector)]
         # One job named outright that cannot be changed is a mistake; one of many is passed over.
         fit = [one for one in found if applies(one)] if len(found) != 1 else found
         now = verb(project, [one.id for one in fit])

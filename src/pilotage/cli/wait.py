@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from pilotage.base import errors, text, units
-from pilotage.cli import formatting, live, render, select, tally
+from pilotage.cli import formatting, job_counts, job_selector, job_table, live, printing
 from pilotage.cli.answer import Answer, Styled, Table
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
@@ -37,16 +37,16 @@ def wait(
 ) -> Answer:
     """Wait until jobs have ended; the exit status is 1 unless all are done."""
     with at.open() as project:
-        numbers = select.numbers(project, selector)
+        numbers = job_selector.numbers(project, selector)
         patience = units.seconds(timeout) if timeout else None
         _until_ended(project, numbers, patience, lambda: None)
         found = [project.job(number) for number in numbers]
         bad = [one for one in found if one.state is not State.DONE]
         for one in bad[:_FEW]:
             _tell(project, one)
-        where = formatting.where(project.db, found)
-        table = formatting.jobs(bad, project.clock.now(), where)
-        data = [formatting.job(one, where.get(one.id)) for one in found]
+        where = job_table.where(project.db, found)
+        table = job_table.jobs(bad, project.clock.now(), where)
+        data = [job_table.job(one, where.get(one.id)) for one in found]
     return _answer(data, bad, table)
 
 
@@ -77,7 +77,7 @@ def _until_ended(
                 return
             if not warned and not project.running():
                 warned = True
-                render.say("nothing runs this project now: start `pilotage up`")
+                printing.say("nothing runs this project now: start `pilotage up`")
             if not stuck and time.monotonic() - start >= _STUCK_S:
                 stuck = True
                 _mention(project, numbers)
@@ -85,7 +85,7 @@ def _until_ended(
                 raise _too_late(counts, patience)
             if board.on and len(numbers) > 1:
                 rows = project.db.rows("job_name_counts", ids=ids)
-                board.draw(tally.lines(tally.by_name(rows)))
+                board.draw(job_counts.lines(job_counts.by_name(rows)))
             time.sleep(_GLANCE_S)
     finally:
         board.clear()
@@ -106,7 +106,7 @@ def _mention(project: Project, numbers: list[int]) -> None:
         known = witness.facts(queued[0])
         if known.pools and not known.hope and known.prospect and not known.prospect.ever:
             said = "; ".join(f"{one.text}: {one.detail}" for one in known.pools[:_FEW])
-            render.say(text.show(f"job {queued[0]} waits: {said}"))
+            printing.say(text.show(f"job {queued[0]} waits: {said}"))
 
 
 def _too_late(counts: dict[str, int], patience: float) -> errors.TimedOut:
@@ -118,10 +118,10 @@ def _too_late(counts: dict[str, int], patience: float) -> errors.TimedOut:
 def _tell(project: Project, one: Job) -> None:
     """Return the failure of a job, with its last lines of standard error."""
     reason = f": {one.reason}" if one.reason else ""
-    render.say(f"job {one.id} {one.name} is ", formatting.state(one.state), reason)
+    printing.say(f"job {one.id} {one.name} is ", formatting.state(one.state), reason)
     attempts = project.attempts(one.id)
     if attempts and (tail := logs.read(logs.path(attempts[-1].dir, "stderr"), _TAIL)):
-        render.say(Styled(f"the end of its stderr ({attempts[-1].dir}/stderr):", "dim"))
+        printing.say(Styled(f"the end of its stderr ({attempts[-1].dir}/stderr):", "dim"))
         sys.stderr.buffer.write(tail if tail.endswith(b"\n") else tail + b"\n")
         sys.stderr.flush()
 
@@ -129,19 +129,19 @@ def _tell(project: Project, one: Job) -> None:
 def for_one(number: int, at: Common, *, propagate: bool, notes: Sequence[str]) -> Answer:
     """Wait for a job that was just submitted, and pass on what it writes as it does."""
     for note in notes:
-        render.say(note)
+        printing.say(note)
     with at.open() as project:
         pump = _Pump(project, number, on=at.mode == "table")
         _until_ended(project, [number], None, pump.pass_on)
         pump.pass_on()
         job = project.job(number)
-        data = formatting.job(job, formatting.where(project.db, [job]).get(number))
+        data = job_table.job(job, job_table.where(project.db, [job]).get(number))
         attempts = project.attempts(number)
         status = 0 if job.state is State.DONE else 1
         if job.state is not State.DONE:
             _tell(project, job)
         if attempts:
-            data["attempts"] = [formatting.attempt(one) for one in attempts]
+            data["attempts"] = [job_table.attempt(one) for one in attempts]
             if propagate:
                 status = _own_status(attempts[-1].exit, attempts[-1].signal, status)
     return Answer(data, ids=(number,), status=status)

@@ -31,7 +31,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from pilotage.base import crash, durable, errors, paths, text
-from pilotage.data.transfer import headers, plan, settle, tree, trouble
+from pilotage.data.transfer import arrival, failures, headers, plan, tree
 from pilotage.edge import records
 from pilotage.event import http, http_errors
 from pilotage.store import Db
@@ -253,7 +253,7 @@ class PortData:
         except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
             raise errors.Conflict("a file and a folder have the same name") from error
         except OSError as error:
-            raise trouble.trouble(error) from error
+            raise failures.of_writing(error) from error
 
 
 def path_of(raw: bytes) -> str:
@@ -340,7 +340,7 @@ def _open(top: str, name: str) -> FileIO | None:
 
 
 def _missing(error: OSError, name: str) -> errors.PilotageError:
-    found = trouble.of_reading(error)
+    found = failures.of_reading(error)
     if isinstance(found, errors.NotFound):
         return errors.NotFound(f"there is no {text.show(name)}")
     return found
@@ -370,7 +370,7 @@ def _measure(folder: str) -> _Left:
 def _make_room(top: str, name: str, coming: int, spare: int) -> str:
     """Make the folder of a file, if all that is to come will fit; return its path."""
     os.makedirs(top, mode=0o700, exist_ok=True)
-    plan.check_room("the hub's disk", settle.room(top), files=1, size=coming, spare=spare)
+    plan.check_room("the hub's disk", arrival.room(top), files=1, size=coming, spare=spare)
     path = paths.inside(top, name)
     if os.path.islink(path) or os.path.isdir(path):
         raise errors.Conflict(f"{text.show(name)} is a folder or a link")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pilotage.cli import about, main, render
+from pilotage.cli import about, main, printing
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.tree import app
 from pilotage.hub.project import Project
@@ -265,26 +265,26 @@ class Terminal(io.StringIO):
 
 def test_tables_have_no_boxes_and_numbers_to_the_right():
     table = Table(columns("ID> NAME"), ((1, "a"), (22, Styled("b\n\x1b", "red"))))
-    assert render.lines(table, io.StringIO()) == ["ID  NAME", " 1  a", "22  b\\n\\x1b"]
+    assert printing.lines(table, io.StringIO()) == ["ID  NAME", " 1  a", "22  b\\n\\x1b"]
 
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert render.paint(Styled("x", "red"), Terminal()) == "\033[31mx\033[0m"
+    assert printing.paint(Styled("x", "red"), Terminal()) == "\033[31mx\033[0m"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert render.paint(Styled("x", "red"), Terminal()) == "x"
+    assert printing.paint(Styled("x", "red"), Terminal()) == "x"
 
 
 @pytest.mark.parametrize(
     "content, most, shown", [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 4, "日…")]
 )
 def test_text_is_cut_by_the_places_it_takes(content, most, shown):
-    assert render.shorten(content, most) == shown
-    assert render.width(render.shorten(content, most)) <= most
+    assert printing.shorten(content, most) == shown
+    assert printing.width(printing.shorten(content, most)) <= most
 
 
 def test_an_odd_name_comes_out_as_the_bytes_it_was(capfdbinary):
-    render.answer(Answer({"path": "a\udcff"}, ("a\udcff",)), "table")
+    printing.answer(Answer({"path": "a\udcff"}, ("a\udcff",)), "table")
     assert capfdbinary.readouterr().out == b"a\xff\n"
-    assert render.dump({"path": "a\udcff"}) == '{"schema": 1, "path": "a\\udcff"}\n'
+    assert printing.dump({"path": "a\udcff"}) == '{"schema": 1, "path": "a\\udcff"}\n'

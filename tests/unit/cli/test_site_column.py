@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from pilotage.base import text
-from pilotage.cli import formatting
+from pilotage.cli import job_table
 from pilotage.hub.project import Project
 from pilotage.job import moves
 from pilotage.job.model import Command, JobSpec, NewJob
@@ -25,7 +25,7 @@ def test_a_job_on_a_pilot_shows_the_site_of_the_pilot(tmp_path: Path) -> None:
             holders = {here: "pilot:0", there: f"pilot:{pilot}"}
             assert moves.claim(db, holders, "/jobs", time.time())
         found = [project.job(one) for one in (here, there, queued)]
-        assert formatting.where(project.db, found) == {
+        assert job_table.where(project.db, found) == {
             here: JobPlace("local", "local"),
             there: JobPlace("pilot", "kit", pilot),
         }

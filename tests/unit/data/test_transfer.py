@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from docs._ext import transfers
 from pilotage.base import errors
-from pilotage.data.transfer import allow, courier, manifest, plan, trouble, url
+from pilotage.data.transfer import allow, courier, failures, manifest, plan, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.failures import ErrorClass
 from pilotage.data.transfer.headers import digest
 from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.kind import dav, globus, http_wire, sftp
@@ -33,7 +34,6 @@ from pilotage.data.transfer.retrying import (
     decide,
     persist,
 )
-from pilotage.data.transfer.trouble import ErrorClass
 from pilotage.data.transfer.url import Url
 from pilotage.testing.clock import ManualClock
 from testbed.certificates import Authority
@@ -257,13 +257,13 @@ def test_attempts_in_a_row_and_the_deadline_end_it():
 
 
 async def test_hours_of_trouble_take_no_time_with_a_clock_of_ones_own():
-    clock, failures = ManualClock(), iter(range(3))
+    clock, tries = ManualClock(), iter(range(3))
 
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
 
     async def act(_):
-        if next(failures, None) is not None:
+        if next(tries, None) is not None:
             raise errors.Unavailable("busy")
         return clock.now()
 
@@ -307,15 +307,15 @@ async def test_no_other_credential_ends_at_the_deadline():
     ],
 )
 def test_what_a_program_says_is_classed(said, kind):
-    assert type(trouble.of_words("h", said)) is kind
+    assert type(failures.of_words("h", said)) is kind
 
 
 def test_every_error_has_a_class():
-    assert trouble.classify(errors.Unavailable("")) is ErrorClass.TRANSIENT
-    assert trouble.classify(errors.TimedOut("")) is ErrorClass.TRANSIENT
-    assert trouble.classify(errors.NeedsCredential("")) is ErrorClass.CREDENTIAL
+    assert failures.classify(errors.Unavailable("")) is ErrorClass.TRANSIENT
+    assert failures.classify(errors.TimedOut("")) is ErrorClass.TRANSIENT
+    assert failures.classify(errors.NeedsCredential("")) is ErrorClass.CREDENTIAL
     for one in (errors.NotFound, errors.Denied, errors.Conflict, errors.Unsure, errors.UsageError):
-        assert trouble.classify(one("")) is ErrorClass.PERMANENT
+        assert failures.classify(one("")) is ErrorClass.PERMANENT
 
 
 def test_a_digest_is_read_in_both_ways():

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 
 from pilotage.base import errors
-from pilotage.data.transfer import settle, tree, url
+from pilotage.data.transfer import arrival, tree, url
 from pilotage.data.transfer.headers import EXECUTABLE
 from pilotage.data.transfer.kind import hub
 from pilotage.data.transfer.plan import FreeSpace
@@ -63,7 +63,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Port:
 async def test_room_is_kept_for_files_that_are_on_their_way(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(settle, "room", lambda _: FreeSpace(5 * 10**9))
+    monkeypatch.setattr(arrival, "room", lambda _: FreeSpace(5 * 10**9))
     cut: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     first = asyncio.create_task(port.put("a", 3 * 10**9, cut))
     async with asyncio.timeout(30):
@@ -80,7 +80,7 @@ async def test_room_is_kept_for_files_that_are_on_their_way(
 
 
 async def test_some_of_the_disk_stays_free_for_the_hub(port: Port, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(settle, "room", lambda _: FreeSpace(10**9))
+    monkeypatch.setattr(arrival, "room", lambda _: FreeSpace(10**9))
     with pytest.raises(errors.Unavailable, match="stay free"):
         await port.arrives("a", b"little")
 

@@ -455,6 +455,27 @@ def test_the_walks_of_the_page_on_the_design_have_the_figures_of_the_tool():
         assert re.search(rf"hub\b.* {tool['BOUNDS'][name]['hub']}\b", found), title
 
 
+def test_the_page_on_the_design_lists_the_packages_by_their_docstrings():
+    """It is written out, so that the page can be read as it is in the repository."""
+    wanted = tables.packages()
+    text = (ROOT / "docs" / "design.md").read_text()
+    assert wanted in text, f"docs/design.md needs this table of packages:\n\n{wanted}\n"
+
+
+def test_every_module_that_the_page_on_the_design_explains_exists():
+    text = (ROOT / "docs" / "design.md").read_text()
+    rows = text.partition("\n| package | modules |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    named = [
+        f"{row.split('`')[1]}{name}"
+        for row in rows
+        for name in re.findall(r"`(\w+)`", row.split("|")[2])
+    ]
+    source = ROOT / "src" / "pilotage"
+    assert [name for name in named if not (source / f"{name}.py").exists()] == []
+    large = {one.name for one in source.iterdir() if len([*one.glob("*.py")]) > 11}
+    assert large <= {name.partition("/")[0] for name in named}
+
+
 def test_every_file_that_the_page_on_the_design_names_exists():
     """Paths begin at the package, or at the top of the repository."""
     text = (ROOT / "docs" / "design.md").read_text()

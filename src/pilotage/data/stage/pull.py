@@ -16,7 +16,7 @@ from pilotage.data.stage.channel import PIPE, end, gone, lost, to_the_end, words
 from pilotage.data.stage.landing import DigestMismatch, Landing, changed, lay_out
 from pilotage.data.stage.model import BIG, Report, StagingSite, WantedFile, WantedFolder
 from pilotage.data.stage.requests import IdleChannel, ProgressMeter, RequestQueue, StagingRequest
-from pilotage.data.transfer.trouble import trouble
+from pilotage.data.transfer.failures import of_writing
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ async def _here(act: Callable[..., T], *values: object) -> T:
     try:
         return await asyncio.to_thread(act, *values)
     except OSError as error:
-        raise trouble(error) from error
+        raise of_writing(error) from error
 
 
 def _end(request: _Request, error: Exception | None) -> None:
@@ -241,14 +241,14 @@ class FileReceiver:
         try:
             landing.open()
         except OSError as error:
-            self._ended(landing, trouble(error))
+            self._ended(landing, of_writing(error))
             self._read(None, wanted.size - landing.offset, stream)
             return
         try:
             self._read(landing, wanted.size - landing.offset, stream)
         except OSError as error:
             landing.close()
-            raise trouble(error) from error
+            raise of_writing(error) from error
         except StreamCut:
             landing.close()
             raise
@@ -272,7 +272,7 @@ class FileReceiver:
         except (errors.PilotageError, DigestMismatch) as error:
             self._ended(landing, error)
         except OSError as error:
-            self._ended(landing, trouble(error))
+            self._ended(landing, of_writing(error))
         else:
             self._ended(landing, None)
         finally:

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from pilotage.base import errors, paths, text
-from pilotage.data.transfer import manifest, plan, settle, trouble
+from pilotage.data.transfer import arrival, failures, manifest, plan
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import MANIFEST, TransferItem, TransferKind
 from pilotage.data.transfer.plan import FileAction
@@ -139,7 +139,7 @@ async def fetch(
             except errors.PilotageError:
                 steps.moved += max(0, await asyncio.to_thread(_measure, left, part) - before)
                 raise
-            await asyncio.to_thread(settle.settle, batch, part, target)
+            await asyncio.to_thread(arrival.settle, batch, part, target)
             if known is not None:
                 await asyncio.to_thread(_keep, known, batch, target)
             steps.moved += len(batch)
@@ -147,7 +147,7 @@ async def fetch(
             await _look_again(kind, url, wanted)
         await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
     except OSError as error:
-        raise trouble.trouble(error) from error
+        raise failures.of_writing(error) from error
     return Receipt(found.files, found.bytes, wanted.files, found.digest, found.folder)
 
 
@@ -158,7 +158,7 @@ def _prepare(
     os.makedirs(target, exist_ok=True)
     wanted = Manifest(found.base, folder=found.folder)
     for item in found:
-        match settle.look(item, target):
+        match arrival.look(item, target):
             case FileAction.HAVE:
                 continue
             case FileAction.CONFLICT if not replace:
@@ -172,8 +172,8 @@ def _prepare(
             case _:
                 wanted.add(item)
     part = os.path.join(target, f"{_mark(found)}{found.digest[:16]}.part")
-    need = sum(max(0, item.need - settle.arrived(item, part)) for item in wanted)
-    plan.check_room(target, settle.room(target), files=wanted.files, size=need, spare=spare)
+    need = sum(max(0, item.need - arrival.arrived(item, part)) for item in wanted)
+    plan.check_room(target, arrival.room(target), files=wanted.files, size=need, spare=spare)
     _make(part, found, target)
     return wanted, part
 
@@ -207,7 +207,7 @@ def _folders(items: list[TransferItem], part: str) -> None:
 
 def _complete(item: TransferItem, part: str) -> bool:
     """Return whether an earlier attempt has brought all of a file."""
-    return item.size > 0 and settle.arrived(item, part) == item.size and not _holes(item)
+    return item.size > 0 and arrival.arrived(item, part) == item.size and not _holes(item)
 
 
 def _holes(item: TransferItem) -> bool:
@@ -216,7 +216,7 @@ def _holes(item: TransferItem) -> bool:
 
 
 def _measure(items: list[TransferItem], part: str) -> int:
-    return sum(settle.arrived(item, part) for item in items)
+    return sum(arrival.arrived(item, part) for item in items)
 
 
 async def _look_again(kind: TransferKind, url: Url, moved: Manifest) -> None:
@@ -229,6 +229,6 @@ async def _look_again(kind: TransferKind, url: Url, moved: Manifest) -> None:
         async for item in listing.items:
             was = before.pop(item.name, None)
             if was is not None and was != (item.size, item.mtime, item.mark):
-                raise trouble.changed(item.name)
+                raise failures.changed(item.name)
     if before:
-        raise trouble.changed(min(before))
+        raise failures.changed(min(before))

@@ -12,7 +12,7 @@ import msgspec
 from pilotage.base import errors, units
 from pilotage.base.backoff import Backoff
 from pilotage.base.clock import Clock
-from pilotage.data.transfer.trouble import ErrorClass, classify
+from pilotage.data.transfer.failures import ErrorClass, classify
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pilotage.base import errors, paths, text
-from pilotage.data.transfer import plan, tree, trouble
+from pilotage.data.transfer import failures, plan, tree
 from pilotage.data.transfer.fetch import Receipt, published
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import MANIFEST, UNKNOWN, TransferItem, TransferKind
@@ -52,7 +52,7 @@ async def send(
         await _arrived(kind, url, wanted)
         await _publish(kind, url, wanted)
     except OSError as error:
-        raise trouble.of_reading(error) from error
+        raise failures.of_reading(error) from error
     return _receipt(wanted, len(moving), only)
 
 
@@ -76,7 +76,7 @@ def _list(source: str, url: Url) -> tuple[Manifest, str, str]:
             facts = os.fstat(file)
             sha256 = tree.digest(file)
             if tree.item(item.name, facts).mark != item.mark or not _same(file, item):
-                raise trouble.changed(item.name)
+                raise failures.changed(item.name)
         found.add(msgspec.structs.replace(item, sha256=sha256, stored=UNKNOWN))
     return found, folder, only
 
@@ -131,7 +131,7 @@ def _unchanged(items: Sequence[TransferItem], folder: str) -> None:
     for item in items:
         with paths.opened(folder, item.name) as file:
             if not _same(file, item):
-                raise trouble.changed(item.name)
+                raise failures.changed(item.name)
 
 
 async def _arrived(kind: TransferKind, url: Url, wanted: Manifest) -> None:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from pilotage.base import durable, errors, paths, text
-from pilotage.data.transfer import trouble
+from pilotage.data.transfer import failures
 from pilotage.data.transfer.model import UNKNOWN, TransferItem
 from pilotage.data.transfer.version import Version
 
@@ -21,7 +21,7 @@ def walk(top: str) -> Iterator[TransferItem]:
         for name, facts in paths.walk(top):
             yield item(name, facts)
     except OSError as error:
-        raise trouble.of_reading(error) from error
+        raise failures.of_reading(error) from error
 
 
 def item(name: str, facts: os.stat_result) -> TransferItem:

@@ -1,9 +1,8 @@
 // Jobs of a table that were chosen, and the bar of what can be done with all of them.
 
-import { VERBS, WORDS, many } from "./acts.js";
 import { h } from "./dom.js";
+import { VERBS, WORDS, many, verbs } from "./job-acts.js";
 import { count } from "./say.js";
-import { verbs } from "./state.js";
 import { complain } from "./talk.js";
 
 export class Chosen {

@@ -77,20 +77,9 @@ export const JOB_STATES = [
   "rejected",
 ];
 const FINAL = new Set(["done", "failed", "cancelled", "rejected"]);
-const AGAIN = new Set(["failed", "cancelled", "rejected"]);
 
 export function final(state) {
   return FINAL.has(state);
-}
-
-/** What a person may do with a job in a state. */
-export function verbs(state) {
-  const found = [];
-  if (AGAIN.has(state)) found.push("retry");
-  if (state === "held") found.push("release");
-  if (!FINAL.has(state) && state !== "held") found.push("hold");
-  if (!FINAL.has(state)) found.push("cancel");
-  return found;
 }
 
 export function tone(state) {

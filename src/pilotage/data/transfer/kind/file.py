@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import ClassVar
 
 from pilotage.base import durable, errors, paths, text
-from pilotage.data.transfer import allow, tree, trouble
+from pilotage.data.transfer import allow, failures, tree
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.model import Flags, TransferItem, TransferListing
 from pilotage.data.transfer.url import Url
@@ -42,7 +42,7 @@ class LocalFiles:
             above, name = url.above
             return TransferListing(above, folder=False, items=_only(tree.item(name, facts)))
         except OSError as error:
-            raise trouble.of_reading(error) from error
+            raise failures.of_reading(error) from error
 
     async def fetch(self, base: Url, items: Sequence[TransferItem], folder: str) -> None:
         """Copy files; each is seen to stay the same meanwhile."""
@@ -92,7 +92,7 @@ def _fetch(top: str, item: TransferItem, folder: str) -> None:
     try:
         with paths.opened(top, item.name) as source:
             if tree.item(item.name, os.fstat(source)).mark != item.mark and item.mark:
-                raise trouble.changed(item.name)
+                raise failures.changed(item.name)
             target = os.open(os.path.join(folder, item.name), _NEW, 0o600)
             try:
                 # With holes its length does not tell how much of it has come.
@@ -101,9 +101,9 @@ def _fetch(top: str, item: TransferItem, folder: str) -> None:
             finally:
                 os.close(target)
             if tree.item(item.name, os.fstat(source)).mark != item.mark and item.mark:
-                raise trouble.changed(item.name)
+                raise failures.changed(item.name)
     except OSError as error:
-        raise trouble.of_reading(error) from error
+        raise failures.of_reading(error) from error
 
 
 def _clear(path: str, aside: str) -> None:
@@ -115,7 +115,7 @@ def _clear(path: str, aside: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(path, aside)
     except OSError as error:
-        raise trouble.trouble(error) from error
+        raise failures.of_writing(error) from error
 
 
 def _copying(source: int, target: int, at: int, size: int) -> None:
@@ -123,7 +123,7 @@ def _copying(source: int, target: int, at: int, size: int) -> None:
         tree.copy(source, target, at, size)
     except OSError as error:
         # The disk that is written to may be full; nothing else is likely with open files.
-        raise trouble.trouble(error) from error
+        raise failures.of_writing(error) from error
 
 
 def _send(top: str, item: TransferItem, folder: str) -> None:
@@ -149,4 +149,4 @@ def _send(top: str, item: TransferItem, folder: str) -> None:
     except PermissionError as error:
         raise errors.Denied(f"cannot write below {text.show(top)}: {error.strerror}") from error
     except OSError as error:
-        raise trouble.trouble(error) from error
+        raise failures.of_writing(error) from error

@@ -13,7 +13,7 @@ import httpx2
 import msgspec
 
 from pilotage.base import durable, errors, paths, text
-from pilotage.data.transfer import settle, tree, trouble
+from pilotage.data.transfer import arrival, failures, tree
 from pilotage.data.transfer.allow import Allowed, Resolve
 from pilotage.data.transfer.headers import FOLDER, digest, digest_header
 from pilotage.data.transfer.keys import NONE, Credentials
@@ -115,7 +115,7 @@ class Http:
 
     async def _fetch(self, base: Url, item: TransferItem, folder: str) -> None:
         where = msgspec.structs.replace(base.join(item.name), query=base.query)
-        at = settle.arrived(item, folder)
+        at = arrival.arrived(item, folder)
         # Without something that identifies the content, two halves may not belong together.
         strong = item.mark if item.mark and not item.mark.startswith("W/") else ""
         if at == item.size or not (strong or item.sha256):
@@ -124,7 +124,7 @@ class Http:
         async with self._web.ask("GET", where, headers=headers) as answer:
             judge(answer, where, 200, 206)
             if item.mark and answer.headers.get("etag", item.mark) != item.mark:
-                raise trouble.changed(item.name)
+                raise failures.changed(item.name)
             if answer.status_code == 206:
                 _check_range(answer, at, where)
             else:
@@ -200,13 +200,13 @@ async def _write(
             os.ftruncate(target, at)
             async for data in _gathered(answer, where):
                 if item.size >= 0 and at + len(data) > item.size:
-                    raise trouble.changed(item.name)
+                    raise failures.changed(item.name)
                 await asyncio.to_thread(durable.write_all, target, data, at)
                 at += len(data)
         finally:
             os.close(target)
     except OSError as error:
-        raise trouble.trouble(error) from error
+        raise failures.of_writing(error) from error
 
 
 async def _gathered(answer: httpx2.Response, where: Url) -> AsyncIterator[bytes]:
@@ -238,7 +238,7 @@ async def _read(source: int, size: int) -> AsyncIterator[bytes]:
     while at < size:
         data = await asyncio.to_thread(os.pread, source, min(tree.CHUNK, size - at), at)
         if not data:
-            raise trouble.changed("a file that is sent")
+            raise failures.changed("a file that is sent")
         yield data
         at += len(data)
 

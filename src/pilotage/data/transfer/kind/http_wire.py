@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.data.transfer import allow, keys, url
+from pilotage.data.transfer import allow, failures, keys, url
 from pilotage.data.transfer.allow import Allowed, Resolve
 from pilotage.data.transfer.keys import Credentials
 from pilotage.data.transfer.url import Url
@@ -117,19 +117,7 @@ def judge(answer: httpx2.Response, where: Url, *fine: int) -> None:
     if status in fine:
         return
     message = f"{where} answers {status} {text.show(answer.reason_phrase)}".rstrip()
-    match status:
-        case 401 | 407:
-            raise errors.NeedsCredential(message, hint="renew the token or the certificate")
-        case 404 | 410:
-            raise errors.NotFound(message)
-        case 408 | 423 | 425 | 429 | 507:
-            raise errors.Unavailable(message)
-        case 409 | 412:
-            raise errors.Conflict(message)
-        case _ if status < 500:
-            raise errors.Denied(message)
-        case _:
-            raise errors.Unavailable(message)
+    raise failures.of_status(message, status)
 
 
 def lost(where: Url, error: Exception) -> errors.Unavailable:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from pilotage.base import durable, errors, paths, text
-from pilotage.data.transfer import allow, keys, settle, tree, trouble
+from pilotage.data.transfer import allow, arrival, failures, keys, tree
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.keys import NONE, Credentials
 from pilotage.data.transfer.model import Flags, TransferItem, TransferListing, each
@@ -71,7 +71,7 @@ class Objects:
 
         async def act(item: TransferItem) -> None:
             path = _path(base.join(item.name))
-            at = settle.arrived(item, folder)
+            at = arrival.arrived(item, folder)
             target = await asyncio.to_thread(os.open, os.path.join(folder, item.name), _NEW, 0o600)
             try:
                 os.ftruncate(target, at)
@@ -79,11 +79,11 @@ class Objects:
                     end = min(item.size, at + 8 * tree.CHUNK)
                     data = await _call(base, store.cat_file, path, at, end)
                     if not data:
-                        raise trouble.changed(item.name)
+                        raise failures.changed(item.name)
                     await asyncio.to_thread(durable.write_all, target, data, at)
                     at += len(data)
             except OSError as error:
-                raise trouble.trouble(error) from error
+                raise failures.of_writing(error) from error
             finally:
                 os.close(target)
 

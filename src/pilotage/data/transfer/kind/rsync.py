@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.data.transfer import allow, program, trouble
+from pilotage.data.transfer import allow, failures, program
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.keys import NONE, Credentials
 from pilotage.data.transfer.kind import sftp
@@ -132,8 +132,8 @@ class Rsync:
         if said.status == _CREDENTIAL and "auth" in said.words:
             raise errors.NeedsCredential(f"{url.place} by rsync: {_last(said.words)}")
         if said.status == _VANISHED:
-            raise trouble.changed(str(url))
-        raise trouble.of_words(f"{url.place} by rsync", _last(said.words))
+            raise failures.changed(str(url))
+        raise failures.of_words(f"{url.place} by rsync", _last(said.words))
 
     async def _check(self, url: Url) -> None:
         allow.check(self._allowed, url)

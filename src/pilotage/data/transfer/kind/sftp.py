@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import ClassVar
 
 from pilotage.base import durable, errors, paths, text
-from pilotage.data.transfer import allow, program, trouble
+from pilotage.data.transfer import allow, failures, program
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.keys import NONE, Credentials
 from pilotage.data.transfer.kind import sftp_wire
@@ -157,7 +157,7 @@ class Sftp:
             said = self._said
             await self.close()
             words = await said if said is not None else ""
-            raise trouble.of_words(f"{url.place} by SFTP", words or str(error)) from error
+            raise failures.of_words(f"{url.place} by SFTP", words or str(error)) from error
 
 
 async def _clear(wire: SftpConnection, top: str) -> None:
@@ -198,7 +198,7 @@ async def _fetch(wire: SftpConnection, path: str, item: TransferItem, folder: st
     try:
         before = await wire.facts_of(handle)
         if item.size >= 0 and before.size != item.size:
-            raise trouble.changed(item.name)
+            raise failures.changed(item.name)
         target = await asyncio.to_thread(_open, os.path.join(folder, item.name))
         try:
             at = min(os.fstat(target).st_size, before.size)
@@ -207,11 +207,11 @@ async def _fetch(wire: SftpConnection, path: str, item: TransferItem, folder: st
                 at += len(data)
             os.ftruncate(target, at)
         except OSError as error:
-            raise trouble.trouble(error) from error
+            raise failures.of_writing(error) from error
         finally:
             os.close(target)
         if await wire.facts_of(handle) != before:
-            raise trouble.changed(item.name)
+            raise failures.changed(item.name)
     finally:
         if wire.good:
             await wire.close(handle)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from pilotage.base import errors, text
-from pilotage.data.transfer import allow, program, settle, trouble
+from pilotage.data.transfer import allow, arrival, failures, program
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.keys import NONE, Credentials
 from pilotage.data.transfer.model import Flags, TransferItem, TransferListing
@@ -105,7 +105,7 @@ class Xrootd:
         groups: dict[str, list[str]] = defaultdict(list)
         for item in items:
             where = _place(base.join(item.name))
-            if item.size >= _BIG and settle.arrived(item, folder):
+            if item.size >= _BIG and arrival.arrived(item, folder):
                 target = os.path.join(folder, item.name)
                 await self._copy(base, ["--continue", where, target])
             else:
@@ -148,7 +148,7 @@ class Xrootd:
 
 def _judge(said: ProgramResult, url: Url) -> None:
     if said.status:
-        raise trouble.of_words(f"{url.place} by XRootD", said.words)
+        raise failures.of_words(f"{url.place} by XRootD", said.words)
 
 
 def _server(url: Url) -> str:

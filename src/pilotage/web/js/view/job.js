@@ -1,15 +1,15 @@
 // One job: why it is as it is, what happened to it, what it wrote, and what to do with it.
 
-import { VERBS, WORDS, one } from "../acts.js";
 import * as api from "../api.js";
 import { calm, fill, h, ticks } from "../dom.js";
 import { facts, json } from "../facts.js";
+import { VERBS, WORDS, one, verbs } from "../job-acts.js";
 import * as live from "../live.js";
 import { Log } from "../log.js";
 import { learnPilots, where, whereTo } from "../pilot-names.js";
 import { to } from "../router.js";
 import { bytes, clock, duration } from "../say.js";
-import { badge, verbs } from "../state.js";
+import { badge } from "../state.js";
 import { attempts, story } from "../story.js";
 import { complain } from "../talk.js";
 import { ago, lasting } from "../tick.js";

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 
 from pilotage.base import durable, errors, paths, text
-from pilotage.data.transfer import plan, tree, trouble
+from pilotage.data.transfer import failures, plan, tree
 from pilotage.data.transfer.model import UNKNOWN, TransferItem
 from pilotage.data.transfer.plan import ExistingFile, FileAction, FreeSpace
 
@@ -41,7 +41,7 @@ def settle(items: Sequence[TransferItem], part: str, target: str) -> None:
         failed += [error for one in flushed if (error := one.exception())]
     for error in failed:
         if isinstance(error, OSError):
-            raise trouble.trouble(error) from error
+            raise failures.of_writing(error) from error
         raise error
 
 
@@ -50,7 +50,7 @@ def _settle_one(item: TransferItem, part: str, target: str) -> None:
         _one(item, part, target)
         durable.sync_folder(os.path.dirname(os.path.join(target, item.name)))
     except OSError as error:
-        raise trouble.trouble(error) from error
+        raise failures.of_writing(error) from error
 
 
 def _one(item: TransferItem, part: str, target: str) -> None:

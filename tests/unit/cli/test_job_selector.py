@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.cli import select
-from pilotage.cli.select import InState, Last, Named, Numbers, Tagged
+from pilotage.cli import job_selector
+from pilotage.cli.job_selector import InState, Last, Named, Numbers, Tagged
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, JobSpec, NewJob, State
 
@@ -33,13 +33,13 @@ from pilotage.job.model import Command, JobSpec, NewJob, State
     ],
 )
 def test_reads(text, wanted):
-    assert select.parse(text) == wanted
+    assert job_selector.parse(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", ",", "@", "9-3", "last~", "last~x", "1,,2", "#3", "$(rm)"])
 def test_refuses_with_examples(text):
     with pytest.raises(errors.BadSelector) as caught:
-        select.parse(text)
+        job_selector.parse(text)
     assert caught.value.exit_status == 2
     assert caught.value.hint
 
@@ -47,7 +47,7 @@ def test_refuses_with_examples(text):
 @given(st.text())
 def test_any_text_is_understood_or_refused(text):
     with contextlib.suppress(errors.BadSelector):
-        assert select.parse(text)
+        assert job_selector.parse(text)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def project(tmp_path):
     ],
 )
 def test_finds(project, texts, wanted):
-    assert select.numbers(project, texts) == wanted
+    assert job_selector.numbers(project, texts) == wanted
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_finds(project, texts, wanted):
 )
 def test_what_is_not_there_is_not_found(project, text, hint):
     with pytest.raises(errors.NotFound) as caught:
-        select.numbers(project, [text])
+        job_selector.numbers(project, [text])
     assert hint in caught.value.hint

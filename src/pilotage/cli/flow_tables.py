@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text, units
-from pilotage.cli import formatting, sheet
+from pilotage.cli import formatting
 from pilotage.cli.answer import Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.flow import view
 from pilotage.flow.records import AttemptRow, StoryLine
@@ -82,7 +82,7 @@ def whole(found: FlowSheet, now: float) -> Iterator[Shown]:
     }
     for name, value in facts.items():
         if value:
-            yield sheet.pair(name, value)
+            yield formatting.pair(name, value)
     yield ""
     yield Table(_STEPS, tuple(_step(step, now) for step in found.steps))
 
@@ -122,7 +122,7 @@ def one_step(one: StepSummary, tasks: Sequence[TaskDetail], told: Sequence[Story
     }
     for name, value in facts.items():
         if value:
-            yield sheet.pair(name, value)
+            yield formatting.pair(name, value)
     if tasks and one.each:
         yield ""
         yield Table(_TASKS, tuple(_task(each, whys.get(each.item, each.reason), now)

@@ -1,8 +1,8 @@
-// What a person does to jobs: asked first where it cannot be undone, told afterwards.
+// What a person may do with jobs, and does: asked first where it cannot be undone, told afterwards.
 
 import * as api from "./api.js";
 import { count } from "./say.js";
-import { verbs } from "./state.js";
+import { final } from "./state.js";
 import { complain, confirm, notice } from "./talk.js";
 
 /** Requests at once, so that a thousand jobs do not keep the hub from other work. */
@@ -15,6 +15,17 @@ export const WORDS = {
   retry: ["Retry", "queued again", "A retried job gets a new attempt."],
 };
 export const VERBS = ["retry", "release", "hold", "cancel"];
+const AGAIN = new Set(["failed", "cancelled", "rejected"]);
+
+/** The verbs that a job in a state offers. */
+export function verbs(state) {
+  const found = [];
+  if (AGAIN.has(state)) found.push("retry");
+  if (state === "held") found.push("release");
+  if (!final(state) && state !== "held") found.push("hold");
+  if (!final(state)) found.push("cancel");
+  return found;
+}
 
 /** Do something with one job; resolves to whether it was done. */
 export async function one(job, verb) {

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from pilotage.base import text, units
-from pilotage.cli import formatting
+from pilotage.base import units
+from pilotage.cli import formatting, job_table
 from pilotage.cli.answer import Cell, Shown, Styled, Table, columns, line
 from pilotage.job import model
 from pilotage.match.where import JobPlace
 
 _ATTEMPTS = columns("TRY> STATE BEGAN TIME> CPU> MEMORY> ENDED")
-_LABEL = 11
 
 
 def job(
@@ -41,13 +40,13 @@ def job(
         "tag": one.tag,
         "cause": cause(one) if sender is None else f"a message of {sender}",
         "made": formatting.clock(one.created),
-        "time": formatting.elapsed(one, now),
+        "time": job_table.elapsed(one, now),
         "place": at(place),
         **_where_it_is(attempts),
     }
     for name, value in facts.items():
         if value:
-            yield pair(name, value)
+            yield formatting.pair(name, value)
     if attempts:
         yield ""
         yield Table(_ATTEMPTS, tuple(_attempt(each, now) for each in attempts))
@@ -76,11 +75,6 @@ def at(place: JobPlace | None) -> str:
             return f"the site {place.site}, by its agent"
         case "hub":
             return "another hub"
-
-
-def pair(name: str, value: str) -> Shown:
-    """Write a fact with its name before it."""
-    return line(Styled(f"{name:<{_LABEL}}", "dim"), f"  {text.show(value)}")
 
 
 def cause(one: model.Job) -> str:

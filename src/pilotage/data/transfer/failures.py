@@ -1,4 +1,4 @@
-"""Errors of transfers: mapped to the error tree, and whether to retry."""
+"""Failures of transfers: what HTTP statuses, messages and errnos mean, and whether to retry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def classify(error: errors.PilotageError) -> ErrorClass:
     return ErrorClass.TRANSIENT if error.retryable else ErrorClass.PERMANENT
 
 
-def trouble(error: OSError) -> errors.PilotageError:
+def of_writing(error: OSError) -> errors.PilotageError:
     """Return the error for a failed operation on a file here."""
     where = f" {text.show(str(error.filename))}" if error.filename else ""
     words = f"cannot write{where}: {error.strerror}"
@@ -85,6 +85,23 @@ def of_words(what: str, said: str) -> errors.PilotageError:
     if _FULL_WORDS.search(said):
         return errors.Unavailable(message, hint="there is no space left")
     return errors.Unavailable(message)
+
+
+def of_status(message: str, status: int) -> errors.PilotageError:
+    """Return the error for a failure that a server reports by a status of HTTP."""
+    match status:
+        case 401 | 407:
+            return errors.NeedsCredential(message, hint="renew the token or the certificate")
+        case 404 | 410:
+            return errors.NotFound(message)
+        case 408 | 423 | 425 | 429 | 507:
+            return errors.Unavailable(message)
+        case 409 | 412:
+            return errors.Conflict(message)
+        case _ if status < 500:
+            return errors.Denied(message)
+        case _:
+            return errors.Unavailable(message)
 
 
 def changed(name: str) -> errors.Damaged:
