@@ -17,8 +17,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "pilotage"
 #: The most that each figure may be.
 BOUNDS = {
-    "lines of the largest package": 8528,
-    "lines of hub": 4297,
+    "lines of the largest package": 9000,
+    "lines of hub": 4500,
     "small modules with one importer": 17,
     "class names in more than two packages": 0,
     "pairs of structs with 80 % of their fields in common": 1,
