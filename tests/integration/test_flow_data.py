@@ -366,7 +366,7 @@ def test_a_result_that_is_none_is_the_failure_of_its_step(hub: Hub, first: Edge)
         number = hub.submit(Flow(name="bad", steps=steps))
         assert hub.wait_over(number) == ["failed"]
     said = " ".join(hub.reasons(number).values())
-    assert all(one in said for one in ("no JSON", "the limit is", "no output", "NaN")), said
+    assert all(one in said for one in ("not JSON", "the limit is", "no output", "NaN")), said
 
 
 # -- what is over ----------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def read(found: dict[str, Any]) -> Message:
     version = found.get("v")
     if version != VERSION or isinstance(version, bool):
         told = ascii(version)[:20]
-        message = f"the field `v` is {told}: this version understands {VERSION}"
+        message = f"the field `v` is {told}: only version {VERSION} is understood"
         raise errors.BadMessage(message, field="v")
     kind = _KINDS.get(found["kind"]) if isinstance(found.get("kind"), str) else None
     if kind is None:
