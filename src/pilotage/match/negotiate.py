@@ -16,7 +16,7 @@ from pilotage.match import reserve
 from pilotage.match.classes import Bucket, Classes, PickedJob, QueuedJob, View
 from pilotage.match.cluster import Cluster, Clusters
 from pilotage.match.place import Lease, Place, PlaceQuota, Reservation
-from pilotage.match.share import Shares
+from pilotage.match.share import Shares, cost
 
 
 class RunningLimits:
@@ -353,7 +353,7 @@ class Matcher:
         bucket.since = now
         place.take(cluster, count)
         self._count(bucket, count)
-        charged = cluster.cpus * cluster.last_wall
+        charged = cost(cluster.cpus, cluster.last_wall)
         self.shares.charge(bucket.owner, count * charged, now)
         return [PickedJob(*bucket.pop(), bucket, charged) for _ in range(count)]
 
@@ -397,7 +397,7 @@ class Matcher:
                 bucket.cluster.learn(wall)
             # An owner is charged for cores it kept from others, also if the job failed.
             used = place.used(lease, now) if wall is None else wall
-            more = bucket.cluster.cpus * used - lease.charged
+            more = cost(bucket.cluster.cpus, used) - lease.charged
             due[bucket.owner] = due.get(bucket.owner, 0.0) + more
         for bucket, count in counts.items():
             place.take(bucket.cluster, -count)

@@ -45,6 +45,11 @@ def group_of(owner: str) -> str:
     return owner.partition("/")[0]
 
 
+def cost(cpus: int, seconds: float) -> float:
+    """Return what an owner is charged for a job: its cores, for as long as it has them."""
+    return cpus * seconds
+
+
 class OwnerUsage(msgspec.Struct, frozen=True):
     """What one owner has used, and what it is entitled to."""
 

@@ -25,6 +25,7 @@ from pilotage.match.classes import Bucket, PickedJob, QueuedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Granted, Lease, Place, PlaceRequest, Stop, TurnOutcome, mark
+from pilotage.match.share import cost
 from pilotage.store import OUTSIDE, Db
 
 #: Definitions kept at hand.
@@ -465,7 +466,7 @@ def charge_running(matcher: Matcher, now: float) -> None:
     for place in matcher.places.values():
         for job, lease in place.leases.items():
             bucket = place.kinds[job]
-            more = bucket.cluster.cpus * place.used(lease, now) - lease.charged
+            more = cost(bucket.cluster.cpus, place.used(lease, now)) - lease.charged
             if more > 0:
                 lease.charged += more
                 matcher.shares.charge(bucket.owner, more, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -67,6 +67,24 @@ class PoolPilot(msgspec.Struct):
     def free(self) -> int:
         """Cores that no job has; None if unknown."""
         return max(0, self.place.free_cpus) if self.place else 0
+
+
+def to_cancel(pilots: Iterable[PoolPilot]) -> list[PoolPilot]:
+    """Return the pilots that wait: those that were not submitted first, then the newest."""
+    waiting = [one for one in pilots if one.waits and not one.off]
+    return sorted(waiting, key=lambda one: (one.state is PilotState.SUBMITTED, -one.number))
+
+
+def to_drain(pilots: Iterable[PoolPilot]) -> list[PoolPilot]:
+    """Return the pilots that take jobs: the longest idle first, then the emptiest."""
+    ready = [one for one in pilots if one.ready]
+    ready.sort(key=lambda one: (-1.0 if one.idle is None else one.idle, one.free), reverse=True)
+    return ready
+
+
+def to_recall(pilots: Iterable[PoolPilot]) -> list[PoolPilot]:
+    """Return the draining pilots that can be called back, the fullest first."""
+    return sorted((one for one in pilots if one.callable), key=lambda one: one.free)
 
 
 class EndedPilots(msgspec.Struct, frozen=True):

@@ -22,7 +22,6 @@ from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot.model import PilotState
 from pilotage.pilot.table import PilotTable
 from pilotage.pool import decide, files, observe, state
 from pilotage.pool import pilots as pool_pilots
@@ -247,28 +246,23 @@ class Pools:
             )  # fmt: skip
 
     def _call_off(self, db: Db, mine: list[PoolPilot], count: int) -> None:
-        """Cancel pilots that wait: those that were not submitted first, then the newest."""
-        waiting = [one for one in mine if one.waits and not one.off]
-        waiting.sort(key=lambda one: (one.state is PilotState.SUBMITTED, -one.number))
-        if chosen := [one.number for one in waiting[:count]]:
+        """Cancel pilots that wait."""
+        if chosen := [one.number for one in pool_pilots.to_cancel(mine)[:count]]:
             db.run("pool_call_off", ids=text.dump(chosen))
 
     def _drain(
         self, ledger: TurnRecords, db: Db, mine: list[PoolPilot], count: int, words: str, now: float
     ) -> None:
-        """Drain pilots: the longest idle first, then the emptiest; what they run goes on."""
-        ready = [one for one in mine if one.ready]
-        ready.sort(key=lambda one: (-1.0 if one.idle is None else one.idle, one.free), reverse=True)
-        for one in ready[:count]:
+        """Drain pilots; what they run goes on."""
+        for one in pool_pilots.to_drain(mine)[:count]:
             pilot = self._roster.pilots.get(one.number)
             if pilot is not None:
                 self._roster.shed(ledger, db, pilot, words, now)
                 self._told.append(one.number)
 
     def _recall(self, db: Db, mine: list[PoolPilot], count: int) -> None:
-        """Recall draining pilots, the fullest first; one that has left already is skipped."""
-        back = sorted((one for one in mine if one.callable), key=lambda one: one.free)
-        for one in back[:count]:
+        """Recall draining pilots; one that has left already is skipped."""
+        for one in pool_pilots.to_recall(mine)[:count]:
             pilot = self._roster.pilots.get(one.number)
             if pilot is not None and self._roster.recall(db, pilot):
                 self._told.append(one.number)
