@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from pilotage.event.file import survey
 from pilotage.event.model import EventKind
 from tests.integration.test_event_file_rig import (
     ALL,
@@ -339,6 +341,39 @@ def test_a_root_that_is_made_again_and_again(place, root):
                 rig.await_said(EventKind.FILE_CLOSED, root / f"{number}")
         rig.await_said(EventKind.FILE_CLOSED, root / "29")
         eventually(lambda: set(rig.memory.listing(str(root))) == {"29"})
+
+
+def test_a_root_that_vanishes_while_it_is_scanned_is_missing(root, monkeypatch):
+    """A file in it is new when the root is made again, not one that existed before."""
+    with Rig(root, kinds=WHOLE) as rig:
+        vanished = threading.Event()
+
+        def vanish(path: str, **options: bool) -> survey.DirectoryListing | None:
+            if path == str(root) and not vanished.is_set():
+                shutil.rmtree(root)
+                vanished.set()
+            return read(path, **options)
+
+        read = survey.read
+        monkeypatch.setattr(survey, "read", vanish)
+        shutil.rmtree(root)
+        root.mkdir()
+        assert vanished.wait(10)
+        root.mkdir()
+        (root / "new").write_text("x")
+        rig.await_said(EventKind.FILE_CLOSED, root / "new")
+        eventually(lambda: rig.source.idle)
+        assert (EventKind.FILE_EXISTING, str(root / "new")) not in rig.said()
+
+
+def test_a_root_that_is_a_file_waits_for_a_directory(root):
+    root.rmdir()
+    root.write_text("x")
+    with Rig(root, kinds=WHOLE) as rig:
+        root.unlink()
+        root.mkdir()
+        (root / "new").write_text("x")
+        rig.await_said(EventKind.FILE_CLOSED, root / "new")
 
 
 def test_an_unreadable_root_is_told_of_once_and_tried_again(root, monkeypatch):

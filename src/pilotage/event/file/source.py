@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -77,6 +78,10 @@ class Roots:
         if visits:
             self._survey.scan(visits, after_each)
             self._outbox.send()
+            for visit in visits:
+                if not self._held(visit.path):
+                    # It vanished before it was watched: what comes there next is new.
+                    self._found[visit.path] = None
         return self._await()
 
     def _held(self, root: str) -> bool:
@@ -96,11 +101,12 @@ class Roots:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
+    """Return which directory is at a path; none if there is none."""
     try:
         now = os.stat(path)
     except OSError:
         return None
-    return now.st_dev, now.st_ino
+    return (now.st_dev, now.st_ino) if stat.S_ISDIR(now.st_mode) else None
 
 
 #: Seconds between two looks at whether the roots are still the same directories: nothing tells of
