@@ -59,7 +59,7 @@ docs: $(VENV)/.dev  ## the documentation, into docs/_build/html
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-lock:  ## pin every dependency anew, with hashes
+lock:  ## pin every dependency again, with hashes
 	@tools/lock "$(PYTHON)" $(VENV)-lock
 
 clean:  ## remove what make made

@@ -65,7 +65,7 @@ class PoolPilot(msgspec.Struct):
 
     @property
     def free(self) -> int:
-        """Cores that no job has; None if unknown."""
+        """Cores that no job has; 0 if unknown."""
         return max(0, self.place.free_cpus) if self.place else 0
 
 

@@ -1,4 +1,4 @@
-"""What ended an attempt: one value, whoever saw the end."""
+"""What ended an attempt: one value for every observer of the end."""
 
 from __future__ import annotations
 
